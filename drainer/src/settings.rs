@@ -19,6 +19,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use self::admin_address::AdminAddress;
+use self::config::EnvoyFlags;
 use self::health_failure_delay::HealthFailureDelay;
 use self::listener_selector::ListenerSelector;
 use self::timing::Timing;
@@ -203,6 +204,8 @@ setting_values! {
         |it| it.iter().map(ToString::to_string).collect();
     String => |text| Ok(text.to_owned()), |it| it.clone();
     PathBuf => |text| Ok(text.into()), |it| it.display().to_string();
+    EnvoyFlags => |text| parse_as("flags", text, "expected a JSON object"),
+        |it| serde_json::to_string(it).unwrap_or_default();
     Level => |text| parse_as("log level", text, "expected error, warn, info, debug or trace"),
         |it| it.to_string().to_lowercase();
     // `false` is formatted as no value, as the flag is a switch.

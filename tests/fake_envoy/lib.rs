@@ -332,7 +332,10 @@ impl State {
                 return self.change(path, self.live);
             }
             ("/server_info", _) => self.server_info(behaviour),
-            ("/listeners", "format=json") => json!({ "listener_statuses": [] }),
+            ("/listeners", "format=json") => {
+                let address = json!({ "address": "0.0.0.0", "port_value": 80 });
+                json!({ "listener_statuses": [{ "local_address": { "socket_address": address } }] })
+            }
             ("/config_dump", query) if query.starts_with("resource=static_listeners") => {
                 let address = |port| json!({ "socket_address": { "address": "0.0.0.0", "port_value": port } });
                 let direction = ["UNSPECIFIED", "INBOUND"][usize::from(behaviour.has_outbound)];

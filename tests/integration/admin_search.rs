@@ -5,16 +5,20 @@ use std::env;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use drainer::{AdminAddress, DrainPhase};
 use serde_json::json;
 use tests::bootstrap::Bootstrap;
-use tests::drainer::{Drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy_with_upstream};
+use tests::drainer::{Drainer, DrainerBuilder, quick_drainer};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream, web_envoy};
+use tests::envoy_versions;
 use tests::listener::http;
 use tests::port::Port;
+use tests::process::Signal;
 use tests::timing::{SECOND, assert_took, assert_took_at_most};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 /// Shorter than a drain's time limit in these tests.
@@ -52,17 +56,18 @@ fn has_run_in_namespace(test: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Starts a drainer without an annotated address, whose hint is Envoy's usual address.
-async fn searching_drainer() -> Result<Drainer> {
-    let hint = "127.0.0.1:9901".parse()?;
-    let drainer = quick_drainer(&hint)?.timing(|timing| {
+/// Prepares a drainer without an annotated address, with this hint.
+fn hinted_drainer(hint: &AdminAddress) -> Result<DrainerBuilder> {
+    let drainer = quick_drainer(hint)?.timing(|timing| {
         timing.min_drain_duration = MINIMUM;
         timing.drain_timeout = 10 * MINIMUM;
     });
-    let drainer = drainer.with_config(|config| {
-        config.admin_hints.extend(config.admin_address.take());
-    });
-    drainer.start().await
+    Ok(drainer.with_config(|config| config.admin_hints.extend(config.admin_address.take())))
+}
+
+/// Starts one whose hint is Envoy's usual address.
+async fn searching_drainer() -> Result<Drainer> {
+    hinted_drainer(&"127.0.0.1:9901".parse()?)?.start().await
 }
 
 /// A drainer that has found an Envoy looks whether it still answers each 30 s.
@@ -152,5 +157,163 @@ async fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Res
     let terminated_at = Instant::now();
     drainer.terminate().await?;
     assert_took(terminated_at.elapsed(), MINIMUM);
+    Ok(())
+}
+
+#[tokio::test]
+async fn envoy_of_another_pod_on_the_node_is_left_alone() -> Result<()> {
+    if has_run_in_namespace("envoy_of_another_pod_on_the_node_is_left_alone")? {
+        return Ok(());
+    }
+    for binary in envoy_versions::all()? {
+        let (own, other) = (web_envoy(&binary).await?, web_envoy(&binary).await?);
+        let drainer = |hint: &AdminAddress| -> Result<_> {
+            Ok(hinted_drainer(hint)?.with_config(|config| {
+                config.host_network = true;
+                let path = own.config_path().into();
+                config.envoy_flags.insert("config_path".to_owned(), path);
+            }))
+        };
+        // In a drain of its own, which a drainer that starts must not undo.
+        other.admin().post("/healthcheck/fail").await?;
+        let confused = drainer(other.admin_address())?.start().await?;
+        confused.drain_pod().await?;
+        confused.assert_message(&json!({"outcome": "unreachable"}))?;
+        ensure!(other.admin().state().await? == "DRAINING" && own.admin().state().await? == "LIVE");
+        let right = drainer(own.admin_address())?.start().await?;
+        right.wait_for_envoy().await?;
+        right.drain_pod().await?;
+        right.assert_message(&json!({"outcome": "drained"}))?;
+    }
+    Ok(())
+}
+
+/// Passes connections on to an address.
+async fn relay(to: &AdminAddress) -> Result<std::net::SocketAddr> {
+    let AdminAddress::Tcp(to) = *to else {
+        bail!("{to} is no TCP address");
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(to).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    Ok(address)
+}
+
+#[tokio::test]
+async fn reverse_proxy_to_the_admin_interface_is_no_second_envoy() -> Result<()> {
+    if has_run_in_namespace("reverse_proxy_to_the_admin_interface_is_no_second_envoy")? {
+        return Ok(());
+    }
+    for binary in envoy_versions::all()? {
+        let envoy = web_envoy(&binary).await?;
+        let proxy = relay(envoy.admin_address()).await?;
+        for hint in ["127.0.0.1:9901".parse()?, AdminAddress::Tcp(proxy)] {
+            let drainer = hinted_drainer(&hint)?.start().await?;
+            wait_for_admin(&drainer, &envoy).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn listener_that_leads_to_another_envoy_is_not_taken() -> Result<()> {
+    if has_run_in_namespace("listener_that_leads_to_another_envoy_is_not_taken")? {
+        return Ok(());
+    }
+    for binary in envoy_versions::all()? {
+        // As in another pod: nothing of it listens here but its socket in a volume.
+        let other = envoy()?.binary(&binary).admin_unix().start().await?;
+        let AdminAddress::Path(socket) = other.admin_address() else {
+            bail!("the admin interface has no path");
+        };
+        let own = || async {
+            let own = envoy_with_upstream().await?.binary(&binary);
+            anyhow::Ok(own.listener(http("web")?).route_to_socket(socket))
+        };
+        let envoy = own().await?.start().await?;
+        let web = AdminAddress::Tcp(envoy.address("web"));
+        let drainer = hinted_drainer(&web)?.start().await?;
+        wait_for_admin(&drainer, &envoy).await?;
+        drainer.drain_pod().await?;
+        drainer.assert_message(&json!({"outcome": "drained"}))?;
+        ensure!(other.admin().state().await? == "LIVE");
+        drop(envoy);
+        if !binary.to_string().contains("1.40") {
+            continue;
+        }
+        let paths = ["/stats", "/healthcheck", "/drain_listeners", "/ready"];
+        let forbidding = own().await?.allow_admin_paths(&paths);
+        let hint = forbidding.admin_address().clone();
+        forbidding.write()?;
+        let _envoy = forbidding.spawn(&binary, 0)?;
+        let drainer = hinted_drainer(&hint)?.start().await?;
+        drainer.wait_for_envoy().await?;
+        drainer.drain_pod().await?;
+        drainer.assert_message(&json!({"outcome": "drained"}))?;
+        ensure!(other.admin().state().await? == "LIVE");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn silent_servers_do_not_delay_a_drain() -> Result<()> {
+    if has_run_in_namespace("silent_servers_do_not_delay_a_drain")? {
+        return Ok(());
+    }
+    let silent = (101..=140).map(|port| std::net::TcpListener::bind(("127.0.0.1", port)));
+    let _silent: Vec<_> = silent.collect::<std::io::Result<_>>()?;
+    let envoy = envoy_with_upstream()
+        .await?
+        .listener(http("web")?)
+        .start()
+        .await?;
+    let drainer = searching_drainer().await?;
+    let _hooks = drainer.call_pod_hooks()?;
+    let called_at = Instant::now();
+    envoy.wait_until_draining().await?;
+    assert_took_at_most(called_at.elapsed(), SECOND / 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn envoy_that_is_restarted_with_another_address_is_found_again() -> Result<()> {
+    if has_run_in_namespace("envoy_that_is_restarted_with_another_address_is_found_again")? {
+        return Ok(());
+    }
+    for binary in envoy_versions::all()? {
+        // Before the pod's end is known, and while its drain waits.
+        for is_known in [false, true] {
+            let envoy = web_envoy(&binary).await?;
+            let drainer = hinted_drainer(&"127.0.0.1:9901".parse()?)?;
+            let drainer = drainer.timing(|timing| timing.drain_delay = 5 * SECOND);
+            let drainer = drainer.start().await?;
+            wait_for_admin(&drainer, &envoy).await?;
+            let envoy_hook = drainer.call_envoy_hook();
+            let drainer_hook = is_known.then(|| drainer.call_drainer_hook()).transpose()?;
+            let phase = if is_known {
+                DrainPhase::Delaying
+            } else {
+                DrainPhase::Waiting
+            };
+            drainer.wait_for_phase(phase).await?;
+            let moved = web_envoy(&binary).await?;
+            envoy.signal(Signal::KILL);
+            wait_for_admin(&drainer, &moved).await?;
+            let _drainer_hook = match drainer_hook {
+                Some(hook) => hook,
+                None => drainer.call_drainer_hook()?,
+            };
+            moved.wait_until_draining().await?;
+            envoy_hook.wait_for_return().await?;
+            drainer.assert_message(&json!({"outcome": "drained"}))?;
+        }
+    }
     Ok(())
 }

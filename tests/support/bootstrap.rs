@@ -158,6 +158,21 @@ impl Bootstrap {
         self.flag("--drain-time-s 1 --parent-shutdown-time-s 600")
     }
 
+    /// Routes requests to the server at this Unix socket; the upstream is only what makes Envoy a proxy.
+    pub fn route_to_socket(self, path: &str) -> Self {
+        let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": path } } } });
+        let endpoints = json!([{ "lb_endpoints": [endpoint] }]);
+        let assignment = json!({ "cluster_name": "upstream", "endpoints": endpoints });
+        let cluster = json!({ "name": "upstream", "load_assignment": assignment });
+        self.field(&["static_resources", "clusters"], json!([cluster]))
+    }
+
+    /// Lets the admin interface answer only paths with these prefixes, which Envoy can from 1.37 on.
+    pub fn allow_admin_paths(self, prefixes: &[&str]) -> Self {
+        let paths: Vec<_> = prefixes.iter().map(|it| json!({ "prefix": it })).collect();
+        self.field(&["admin", "allow_paths"], json!(paths))
+    }
+
     /// Adds a command-line flag, such as `--drain-strategy immediate`.
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags

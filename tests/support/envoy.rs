@@ -122,6 +122,11 @@ impl Envoy {
         self.bootstrap.admin_address()
     }
 
+    /// Its `--config-path`.
+    pub fn config_path(&self) -> String {
+        self.bootstrap.config_file().display().to_string()
+    }
+
     /// A client of its admin interface.
     pub fn admin(&self) -> &Admin {
         &self.admin

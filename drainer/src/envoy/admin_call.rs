@@ -57,6 +57,9 @@ pub(crate) enum CallError {
     /// More than one Envoy has answered.
     #[error("more than one Envoy has an admin interface: {0}")]
     Ambiguous(String),
+    /// An Envoy has answered that is not the pod's, or does not show that it is.
+    #[error("no admin interface of the pod's Envoy was found: an Envoy answers {0}")]
+    Unproved(String),
 }
 
 /// Maximum length of the text taken from an error response, in bytes.
@@ -134,7 +137,7 @@ impl CallError {
     pub(crate) fn is_absence(&self) -> bool {
         matches!(
             self,
-            Self::NothingListens | Self::NotFound | Self::Ambiguous(_)
+            Self::NothingListens | Self::NotFound | Self::Ambiguous(_) | Self::Unproved(_)
         )
     }
 }

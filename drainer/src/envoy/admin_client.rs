@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Method;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::Setup;
 use super::admin_call::{AdminCall, CallError, call, or_rejection};
-use super::admin_search::{AdminSearch, Choice};
+use super::admin_search::AdminSearch;
 use super::hidden_stats::HiddenStats;
 use super::listen_sockets;
 use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
@@ -28,8 +29,6 @@ pub(crate) struct AdminClient {
     address: Option<AdminAddress>,
     /// `None` if the address is annotated.
     search: Option<AdminSearch>,
-    /// Which Envoy a search takes.
-    pub(crate) choice: Choice,
     listeners: EnvoyListeners,
     owners: PrefixOwners,
     /// `None` while unknown.
@@ -72,11 +71,10 @@ impl AdminClient {
             ignored: settings.ignore_listeners.clone(),
             host_network: config.host_network,
         };
-        let search = || AdminSearch::new(config.admin_hints.clone(), settings.port);
+        let search = AdminSearch::new(config);
         Self {
-            address: config.admin_address.clone(),
-            search: config.admin_address.is_none().then(search),
-            choice: Choice::Certain,
+            address: config.admin_address.clone().filter(|_| search.is_none()),
+            search,
             listeners: EnvoyListeners::new(Vec::new(), rules),
             owners: PrefixOwners::default(),
             hidden_stats: None,
@@ -116,7 +114,7 @@ impl AdminClient {
     /// Searches for the admin interface again, since Envoy may have been restarted with another address, or another Envoy may
     /// have started.
     pub(crate) async fn find_again(&mut self) {
-        if let Err(CallError::Ambiguous(_)) = self.find().await {
+        if let Err(CallError::Ambiguous(_) | CallError::Unproved(_)) = self.find(None).await {
             self.address = None;
         }
     }
@@ -151,34 +149,47 @@ impl AdminClient {
         })
     }
 
-    /// Searches for the address, unless it is annotated.
-    async fn find(&mut self) -> Result<(), CallError> {
-        let Some(search) = &mut self.search else {
-            return Ok(());
-        };
-        // A search of the node's sockets would reach its other servers.
-        let may_list = !self.listeners.rules.host_network;
+    /// Searches for the address, unless it is annotated. With `since`, an Envoy that has answered before is another one.
+    async fn find(&mut self, since: Option<Instant>) -> Result<AdminAddress, CallError> {
+        let search = self.search.as_mut().ok_or(CallError::Unanswered)?;
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
-        let sockets = may_list.then(|| listen_sockets::list().inspect_err(log).ok());
-        let found = search.run(sockets.flatten().as_ref(), self.choice).await?;
+        let sockets = listen_sockets::list().inspect_err(log).ok();
+        #[cfg(test)]
+        let sockets = sockets.filter(|_| crate::http_client::IN_MEMORY.try_with(|_| ()).is_err());
+        let found = match search.choose() {
+            // It has answered in a search that was cancelled.
+            Ok(known) if self.address.is_none() => known,
+            _ => search.run(sockets.as_ref()).await?,
+        };
+        if since.is_some_and(|since| found.asked_at < since) {
+            return Err(CallError::NothingListens);
+        }
         if self.address.as_ref() != Some(&found.address) {
             let by = if found.is_hint { "manifest" } else { "search" };
             info!(address = %found.address, by, "Found Envoy's admin interface");
-            self.address = Some(found.address);
+            self.address = Some(found.address.clone());
         }
-        Ok(())
+        Ok(found.address)
     }
 
     async fn get(&mut self, path: &str) -> Result<Bytes, CallError> {
         self.call(Method::GET, path).await
     }
 
+    /// Makes a call. If nothing listens any more where Envoy was, it may have been restarted with another address.
     async fn call(&mut self, method: Method, path: &str) -> Result<Bytes, CallError> {
-        if self.address.is_none() {
-            self.find().await?;
+        let since = Instant::now();
+        let address = match self.address.clone() {
+            Some(address) => address,
+            None => self.find(None).await?,
+        };
+        let called = call(&address, method.clone(), path, CALL_TIMEOUT, MAX_BODY).await;
+        if called.as_ref().is_err_and(CallError::is_refusal)
+            && let Ok(moved) = self.find(Some(since)).await
+        {
+            return call(&moved, method, path, CALL_TIMEOUT, MAX_BODY).await;
         }
-        let address = self.address.as_ref().ok_or(CallError::Unanswered)?;
-        call(address, method, path, CALL_TIMEOUT, MAX_BODY).await
+        called
     }
 
     async fn listeners(&mut self) -> Result<Vec<Listener>, CallError> {

@@ -1,4 +1,7 @@
-//! The calls by which the search recognizes an admin interface.
+//! What an Envoy tells of itself at an address, by which the search knows the admin interface of the pod's Envoy.
+//!
+//! A listener or a reverse proxy may pass calls on to an admin interface, also to another pod's. So an Envoy that answers is
+//! taken only where what it tells agrees with the address, and with the pod.
 
 use std::iter::once;
 use std::time::Duration;
@@ -6,22 +9,56 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Method;
 use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::Instant;
 
-use super::admin_call::{CallError, call};
+use super::admin_call::{CallError, call, or_rejection};
+use super::listen_sockets::Sockets;
 use super::listeners::Address;
-use super::server_info::ServerInfo;
+use super::server_info::{CommandLineOptions, ServerInfo};
 use crate::settings::admin_address::AdminAddress;
+use crate::settings::config::EnvoyFlags;
+
+/// What is at an address: an Envoy, or what else has answered.
+pub(super) type Answer = Result<EnvoyAnswer, CallError>;
+
+/// What an Envoy has told of itself at an address. Each part is `None` if that is forbidden.
+#[derive(Debug, Clone)]
+pub(crate) struct EnvoyAnswer {
+    pub(crate) address: AdminAddress,
+    /// The manifest places the admin interface there.
+    pub(crate) is_hint: bool,
+    pub(crate) asked_at: Instant,
+    /// When this process started, by its uptime.
+    started_at: Option<Instant>,
+    /// Its version, and how it was started.
+    program: Option<(String, CommandLineOptions)>,
+    /// Where its listeners are bound.
+    pub(super) listeners: Option<Vec<AdminAddress>>,
+    /// Where its bootstrap places the admin interface; also `None` for a port that the kernel chooses, and for a Unix socket
+    /// in a volume, whose path depends on the container.
+    admin: Option<AdminAddress>,
+}
 
 /// How long an address may take to answer as an Envoy does.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Maximum size of an answer in bytes: `/server_info` has 124 kB.
-const MAX_BODY: usize = 1 << 20;
+/// Maximum size of an answer in bytes, of which there may be 64 at a time: `/server_info` has 124 kB.
+const MAX_BODY: usize = 256 << 10;
+
+/// The end of the text with which an Envoy denies a path that is not in its `admin.allow_paths`.
+/// <https://github.com/envoyproxy/envoy/blob/v1.40.0/source/server/admin/admin.cc>
+const NOT_ALLOWED: &str = "request to path /server_info not allowed";
+
+/// How much two starts of a process may differ by its uptime, which is in whole seconds and known after a call.
+const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// `/listeners?format=json`.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Listeners {
+    /// Absent if there is none.
+    #[serde(default)]
     listener_statuses: Vec<ListenerStatus>,
 }
 
@@ -36,26 +73,82 @@ async fn get(address: &AdminAddress, path: &str) -> Result<Bytes, CallError> {
     call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await
 }
 
-/// Sends `GET /server_info`, with a timeout. Returns an error unless an Envoy answers.
-pub(super) async fn ask(address: &AdminAddress) -> Result<(), CallError> {
-    let info = ServerInfo::read(&get(address, "/server_info").await?);
-    // Envoy's has all options.
-    let is_envoy = info.is_ok_and(|info| info.command_line_options != Default::default());
-    let not_envoy = || CallError::Rejected("not an Envoy".to_owned());
-    is_envoy.then_some(()).ok_or_else(not_envoy)
+/// Asks what answers at an address, each time with a timeout. Returns an error unless it is an Envoy.
+pub(super) async fn ask(address: &AdminAddress, is_hint: bool) -> Answer {
+    let asked_at = Instant::now();
+    let info = match get(address, "/server_info").await {
+        Err(CallError::Forbidden(text)) if text.ends_with(NOT_ALLOWED) => None,
+        body => Some(ServerInfo::read(&body?).map_err(CallError::invalid("not an Envoy"))?),
+    };
+    let listeners = or_rejection(listeners(address).await)?;
+    let dump = or_rejection(get(address, "/config_dump?mask=bootstrap.admin").await)?;
+    Ok(EnvoyAnswer {
+        address: address.clone(),
+        is_hint,
+        asked_at,
+        started_at: info
+            .as_ref()
+            .and_then(|it| asked_at.checked_sub(it.uptime()?)),
+        program: info.map(|it| (it.version, it.command_line_options)),
+        listeners: listeners.ok(),
+        admin: dump.ok().and_then(|dump| configured_admin(&dump)),
+    })
 }
 
-/// The addresses of the listeners of the Envoy whose admin interface is at an address; `None` if it does not respond.
-pub(super) async fn listeners(address: &AdminAddress) -> Option<Vec<AdminAddress>> {
-    let body = match get(address, "/listeners?format=json").await {
-        Err(error) if error.is_silence() => return None,
-        body => body.unwrap_or_default(),
-    };
-    let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
-    let listeners = read.listener_statuses.into_iter();
-    let addresses =
-        listeners.flat_map(|it| once(it.local_address).chain(it.additional_local_addresses));
-    Some(addresses.filter_map(|it| it.to_admin_address()).collect())
+/// The addresses of the listeners of the Envoy whose admin interface is at an address.
+async fn listeners(address: &AdminAddress) -> Result<Vec<AdminAddress>, CallError> {
+    let body = get(address, "/listeners?format=json").await?;
+    let read: Listeners = serde_json::from_slice(&body).map_err(CallError::invalid("listeners"))?;
+    let all = read.listener_statuses.into_iter();
+    let all = all.flat_map(|it| once(it.local_address).chain(it.additional_local_addresses));
+    Ok(all.filter_map(|it| it.to_admin_address()).collect())
+}
+
+/// Where the bootstrap in a `/config_dump` places the admin interface.
+fn configured_admin(dump: &[u8]) -> Option<AdminAddress> {
+    let dump: Value = serde_json::from_slice(dump).ok()?;
+    let address = dump.pointer("/configs/0/bootstrap/admin/address")?;
+    match Address::deserialize(address).ok()?.to_admin_address()? {
+        AdminAddress::Tcp(at) if at.port() == 0 => None,
+        AdminAddress::Path(_) => None,
+        address => Some(address),
+    }
+}
+
+// === impl EnvoyAnswer ===
+
+impl EnvoyAnswer {
+    /// Returns itself if this is the admin interface of the pod's Envoy. `sockets` are those that listen in the pod, if they
+    /// are known. On a node's network, `flags` are those of the pod's Envoy, as far as they are known.
+    pub(super) fn verify(self, sockets: Option<&Sockets>, flags: Option<&EnvoyFlags>) -> Answer {
+        let listens = |it: &AdminAddress| sockets.is_none_or(|all| all.contains_key(it));
+        let options = self.program.as_ref().map(|(_, options)| &options.others);
+        let is_own = |flags: &EnvoyFlags| {
+            let mut flags = flags.iter();
+            options.is_some_and(|all| flags.all(|(name, value)| all.get(name) == Some(value)))
+        };
+        let is_there = |it: &AdminAddress| it.covers(&self.address);
+        let objection = match (&self.listeners, &self.admin) {
+            (Some(all), _) if all.iter().any(is_there) => "it has a listener",
+            (Some(all), _) if !all.iter().any(listens) => "none of its listeners is in this pod",
+            (_, Some(admin)) if !is_there(admin) => "its admin interface is elsewhere",
+            (None, None) if !self.is_hint => "it forbids /listeners",
+            _ if !flags.is_none_or(is_own) => "its command line is not the pod's",
+            _ => return Ok(self),
+        };
+        Err(CallError::Unproved(format!(
+            "at {}, {objection}",
+            self.address
+        )))
+    }
+
+    /// Returns true if the other is an answer of the same process: they agree in all but the uptime, and in that.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let started_at = self.started_at.zip(other.started_at);
+        started_at.is_some_and(|(a, b)| a.max(b) - a.min(b) < UPTIME_TOLERANCE)
+            && self.program == other.program
+            && self.listeners == other.listeners
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +157,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::http_client::HttpError;
 
     /// A server that sends each connection the same bytes, or keeps it open without any, and its address.
     async fn serve(bytes: Option<&'static [u8]>) -> AdminAddress {
@@ -83,40 +175,78 @@ mod tests {
         address
     }
 
+    /// A server that sends these bytes for `/server_info` and 404 for other paths.
+    async fn answer(bytes: &'static [u8]) -> String {
+        match ask(&serve(Some(bytes)).await, false).await {
+            Ok(envoy) if envoy.program.is_none() => "forbidding".to_owned(),
+            Ok(_) => "envoy".to_owned(),
+            Err(error) => format!("{error:?}"),
+        }
+    }
+
     #[tokio::test]
     async fn envoy_is_told_from_servers_that_answer_otherwise_or_not() {
         for (bytes, want) in [
-            (&b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n"[..], "Err(Forbidden"),
-            (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "Err(Rejected(\"404"),
-            (b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"1.0\"}", "Err(Rejected(\"not an Envoy"),
+            (&b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n"[..], "Forbidden"),
+            (
+                b"HTTP/1.1 403 Forbidden\r\ncontent-length: 40\r\n\r\nrequest to path /server_info not allowed",
+                "forbidding",
+            ),
+            (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "Rejected(\"404"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"1.0\"}", "Rejected(\"not an Envoy"),
             (
                 b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"a/1.40.0/b\", \"command_line_options\": {\"drain_time\": \"600s\"}}",
-                "Ok(())",
+                "envoy",
             ),
             // Of HTTP/2, and of TLS.
-            (b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0\x40\0", "Err(Http(NotHttp"),
-            (b"\x15\x03\x01\0\x02\x02\x46", "Err(Http(NotHttp"),
+            (b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0\x40\0", "Http(NotHttp"),
+            (b"\x15\x03\x01\0\x02\x02\x46", "Http(NotHttp"),
             // An Envoy at its limit of connections closes them, and another may be overloaded.
-            (b"", "Err(Http(NoResponse"),
-            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "Err(Http(NoResponse"),
-            (b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n", "Err(Http(NoResponse"),
+            (b"", "Http(NoResponse"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "Http(NoResponse"),
+            (b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n", "Http(NoResponse"),
         ] {
-            let address = serve(Some(bytes)).await;
-            let answer = format!("{:?}", ask(&address).await);
+            let answer = answer(bytes).await;
             assert!(answer.starts_with(want), "{}: {answer}", bytes.escape_ascii());
         }
         let silent = serve(None).await;
-        let answer = ask(&silent).await;
         assert!(
-            answer.as_ref().is_err_and(CallError::is_silence),
-            "{answer:?}"
+            ask(&silent, false)
+                .await
+                .is_err_and(|error| error.is_silence())
         );
-        assert_eq!(listeners(&silent).await, None);
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let refusing = AdminAddress::Tcp(free.local_addr().unwrap());
         drop(free);
-        let refused = Err(HttpError::ConnectionRefused.into());
-        assert_eq!(ask(&refusing).await, refused);
+        assert!(
+            ask(&refusing, false)
+                .await
+                .is_err_and(|error| error.is_refusal())
+        );
+    }
+
+    #[test]
+    fn configured_admin_has_an_address_that_does_not_change() {
+        let tcp = |port: u16| {
+            format!(r#"{{"socket_address": {{"address": "0.0.0.0", "port_value": {port}}}}}"#)
+        };
+        for (address, want) in [
+            (tcp(9901), Some("0.0.0.0:9901")),
+            (tcp(0), None),
+            (
+                r#"{"pipe": {"path": "@admin", "mode": 438}}"#.to_owned(),
+                Some("unix:@admin"),
+            ),
+            (r#"{"pipe": {"path": "/run/admin.sock"}}"#.to_owned(), None),
+            ("null".to_owned(), None),
+        ] {
+            let dump = format!(
+                r#"{{"configs": [{{"bootstrap": {{"admin": {{"address": {address}}}}}}}]}}"#
+            );
+            let admin = configured_admin(dump.as_bytes()).map(|it| it.to_string());
+            assert_eq!(admin.as_deref(), want);
+        }
+        assert_eq!(configured_admin(b"{}"), None);
     }
 
     #[tokio::test]

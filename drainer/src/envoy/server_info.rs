@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::settings::duration;
 
@@ -12,7 +13,6 @@ pub(crate) struct ServerInfo {
     /// `1.40.0`, or the whole `version` if it has another form.
     pub version: String,
     /// How it was started.
-    #[serde(default)]
     pub command_line_options: CommandLineOptions,
     /// How long this process has been running, as Envoy formats it: `12s`. After a hot restart, the time since that.
     #[serde(default)]
@@ -31,6 +31,9 @@ pub(crate) struct CommandLineOptions {
     pub drain_strategy: String,
     /// `--drain-time-s`, as Envoy formats it: `600s`.
     pub drain_time: String,
+    /// All others, by their names.
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 /// Envoy's `state`.
@@ -112,6 +115,7 @@ mod tests {
             command_line_options: CommandLineOptions {
                 drain_strategy: "Immediate".into(),
                 drain_time: "600s".into(),
+                others: [("x".to_owned(), 1.into())].into_iter().collect(),
             },
             uptime_current_epoch: "12s".into(),
             state: ServerState::Live,
@@ -119,7 +123,8 @@ mod tests {
         let info = ServerInfo::read(body).unwrap();
         assert_eq!(info, want);
         assert_eq!(info.uptime(), Some(Duration::from_secs(12)));
-        let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
+        let bare =
+            ServerInfo::read(br#"{"version": "custom", "command_line_options": {}}"#).unwrap();
         assert_eq!(
             (
                 bare.version.as_str(),
@@ -130,12 +135,17 @@ mod tests {
         );
         assert_eq!(bare.uptime(), None);
         for state in ["PRE_INITIALIZING", "INITIALIZING"] {
-            let body = format!(r#"{{"version": "", "state": "{state}"}}"#);
+            let body =
+                format!(r#"{{"version": "", "state": "{state}", "command_line_options": {{}}}}"#);
             assert!(ServerInfo::read(body.as_bytes()).unwrap().is_starting());
         }
-        let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
+        let odd =
+            ServerInfo::read(br#"{"version": "", "state": "PAUSED", "command_line_options": {}}"#)
+                .unwrap();
         assert_eq!(odd.state, ServerState::Unknown);
-        assert!(ServerInfo::read(b"OK").is_err());
+        for other in [&b"OK"[..], br#"{"version": "1.0"}"#] {
+            assert!(ServerInfo::read(other).is_err());
+        }
     }
 
     #[test]

@@ -195,6 +195,7 @@ mod tests {
                 command_line_options: CommandLineOptions {
                     drain_strategy,
                     drain_time: "600s".into(),
+                    ..CommandLineOptions::default()
                 },
                 version: "1.41.0".into(),
                 ..ServerInfo::default()

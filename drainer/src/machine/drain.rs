@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
-use super::monitor::{INSPECT_TIMEOUT, Monitor};
+use super::monitor::Monitor;
 use super::termination::{ENVOY_ALONE, PodEnd};
 use crate::drain::calls::EnvoyCalls;
 use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
@@ -209,8 +209,6 @@ impl Drain {
 
     async fn poll_until_ended(&mut self, monitor: &mut Monitor) -> DrainOutcome {
         monitor.request_inspection();
-        // Mostly from memory: only servers that are new since standby are asked.
-        let _ = timeout(INSPECT_TIMEOUT, monitor.client.find_again()).await;
         loop {
             let are_made = self.make_due_calls(monitor).await;
             let left = self.deadline(monitor);

@@ -15,7 +15,6 @@ use crate::drain::summary::Remaining;
 use crate::envoy::Setup;
 use crate::envoy::admin_call::{AdminCall, CallError, or_rejection};
 use crate::envoy::admin_client::AdminClient;
-use crate::envoy::admin_search::Choice;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
@@ -53,8 +52,8 @@ const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 /// Pause between two logs of the same failure, while nothing drains.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Timeout for finding Envoy again, and for reading its setup, during a drain, which continues without either.
-pub(super) const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for reading Envoy's setup during a drain, which continues without it.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Monitor ===
 
@@ -225,14 +224,9 @@ impl Monitor {
         history.decide(&self.rules, now, pause)
     }
 
-    /// Begins a phase, and publishes it for `drainer status` and for the hooks of other containers. It decides which calls
-    /// are due, and which Envoy is taken.
+    /// Begins a phase, which decides which calls are due, and publishes it for `drainer status` and for the hooks of other
+    /// containers.
     pub(crate) fn set_phase(&mut self, phase: DrainPhase) {
-        use DrainPhase::{Delaying, Draining, Released, SoftDraining, Standby, Waiting};
-        self.client.choice = match phase {
-            SoftDraining | Delaying | Draining => Choice::Any,
-            Standby | Waiting | Released(_) => Choice::Certain,
-        };
         self.progress.send_modify(|progress| {
             progress.phase = phase;
             progress.health_kept = false;

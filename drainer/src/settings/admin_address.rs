@@ -42,6 +42,14 @@ impl AdminAddress {
             other => other.clone(),
         }
     }
+
+    /// Returns true if a socket that listens on this address, which may be a wildcard, may be called at the `other`.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(a), Self::Tcp(b)) if a.ip().is_unspecified() => a.port() == b.port(),
+            _ => self == other,
+        }
+    }
 }
 
 impl FromStr for AdminAddress {

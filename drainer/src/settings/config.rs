@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use tracing::Level;
 
 use super::admin_address::AdminAddress;
@@ -28,6 +29,8 @@ pub struct Config {
     pub admin_address: Option<AdminAddress>,
     /// Where the search starts: addresses at which the pod's manifest places the admin interface, the most certain first.
     pub admin_hints: Vec<AdminAddress>,
+    /// On a node's network, the flags of the pod's Envoy, by which it is told from other pods'.
+    pub envoy_flags: EnvoyFlags,
     /// The settings that a pod's annotations can set, and the poll interval.
     pub settings: DrainSettings,
     /// Whether the pod uses the node's network; the drainer then listens on 127.0.0.1 only.
@@ -45,6 +48,9 @@ pub struct Config {
     /// The most verbose level that is logged.
     pub log_level: Level,
 }
+
+/// Flags of an Envoy as they are written, by their names in the `command_line_options` of its `/server_info`: `config_path`.
+pub(crate) type EnvoyFlags = Map<String, Value>;
 
 /// How the drainer calls the webhook, which it does only in a pod with a feature that needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +76,8 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
             "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name. By default, the drainer searches for it.";
         "admin-hints" "LIST" NonDefault |s| s.admin_hints,
             "Addresses at which the search for Envoy's admin interface starts, comma-separated.";
+        "envoy-flags" "JSON" NonDefault |s| s.envoy_flags,
+            "With host-network, the command_line_options of an Envoy that is called, as far as they are known.";
     };
     let own: Vec<Flag> = settings_table! {
         "token" "HEX" Required |s| s.token, "Secret in the path of Envoy's hook, 16 hexadecimal digits.";
@@ -122,6 +130,7 @@ impl Config {
         Self {
             admin_address: None,
             admin_hints: Vec::new(),
+            envoy_flags: EnvoyFlags::new(),
             settings: DrainSettings::default(),
             host_network: false,
             token,
@@ -266,6 +275,12 @@ mod tests {
         round_trip(&Config {
             admin_address: Some("unix:@admin".parse().unwrap()),
             admin_hints: parse_list("127.0.0.1:1,unix:/a").unwrap(),
+            envoy_flags: [(
+                "config_path".to_owned(),
+                "/etc/envoy, or \"not\".yaml".into(),
+            )]
+            .into_iter()
+            .collect(),
             settings: DrainSettings {
                 port: NonZeroU16::MAX,
                 timing: Timing {
