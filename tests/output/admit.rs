@@ -5,7 +5,7 @@ mod adoption;
 
 use std::collections::BTreeSet;
 
-use admission::{AdmissionOutcome, Code, Defaults};
+use admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubernetes::NEW_FIELDS;
@@ -169,14 +169,21 @@ fn node_network_needs_the_admins_address_beside_a_configuration() {
             "containers": [{"name": "envoy", "args": ["--config-yaml", yaml]}],
         },
     });
-    let warnings = |pod: &Value| ReviewBuilder::for_pod(pod).admit(&defaults()).warnings;
+    let unnamed = "DRN054: nothing in the pod names the address of Envoy's admin interface, and on a node's network the \
+        drainer does not search for it; annotate `admin-address`, or declare a container port called `admin`";
+    let admit = |pod: &Value| ReviewBuilder::for_pod(pod).admit(&defaults());
+    let denied = admit(&pod);
+    assert_eq!(denied.outcome, AdmissionOutcome::Denied);
+    assert_eq!(denied.message, unnamed);
+    let mut lenient = defaults();
+    lenient.on_invalid = OnInvalid::Warn;
+    let skipped = ReviewBuilder::for_pod(&pod).admit(&lenient);
     assert_eq!(
-        warnings(&pod)[0],
-        "DRN054: the webhook does not read `--config-yaml`, and the drainer does not search on a node's network: it \
-         takes 127.0.0.1:9901; annotate `admin-address`"
+        skipped.outcome,
+        AdmissionOutcome::Skipped(Code::AdminNotNamed)
     );
     pod["metadata"]["annotations"]["envoy-drainer.dev/admin-address"] = json!("127.0.0.1:19000");
-    let others = warnings(&pod);
+    let others = admit(&pod).warnings;
     assert!(
         others.iter().all(|it| it.starts_with("DRN079")),
         "{others:?}"

@@ -237,7 +237,7 @@ fn readable_parts_of_a_configuration_are_used() {
     let ports = "static_resources: {listeners: [{address: {socket_address: {address: 0.0.0.0, port_value: 15902}}}]}";
     let admin = "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
     let pod = explain("", &spec(&format!("{{{admin}, {ports}}}")), "");
-    assert_eq!(codes(&pod), "DRN054 DRN058");
+    assert_eq!(codes(&pod), "DRN087 DRN058");
     // A socket that the drainer cannot reach is no admin interface.
     let pipe = "admin: {address: {pipe: {path: /tmp/admin.sock}}}";
     let pod = explain("", &spec(pipe), "");

@@ -83,6 +83,7 @@ pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) 
         set_port(&mut bootstrap["admin"], admin);
         set_port(&mut bootstrap["static_resources"]["listeners"][0], listener);
     })?;
+    annotate(template, "admin-address", &format!("127.0.0.1:{admin}"));
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
     namespace.kubectl(&wait).await?;

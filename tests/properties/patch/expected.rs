@@ -89,6 +89,14 @@ pub(crate) fn has_unreplaced_hook(pod: &Value) -> bool {
     !pre_stop(pod).is_null() && annotation(pod, "existing-hook") != Some("replace")
 }
 
+/// Whether the pod names its admin interface, where the drainer does not search for it.
+pub(crate) fn names_admin(pod: &Value) -> bool {
+    let envoy = envoy(pod);
+    let mut ports = items(&envoy["ports"]).iter();
+    let is_named = annotation(pod, "admin-address").is_some();
+    is_named || !uses_host_network(pod) || ports.any(|port| port["name"] == "admin")
+}
+
 /// Appends to a list that may be missing or null.
 pub(crate) fn push(list: &mut Value, item: Value) {
     match list {
@@ -208,6 +216,10 @@ fn admin(pod: &Value) -> String {
     match annotation(pod, "admin-address") {
         Some(address) => format!("--admin-address={address}"),
         None => match items(&envoy(pod)["ports"]).iter().find(named) {
+            // Another pod of the node may have the default.
+            Some(port) if uses_host_network(pod) => {
+                format!("--admin-hints=127.0.0.1:{}", port["containerPort"])
+            }
             Some(port) if port["containerPort"] != 9901 => {
                 format!(
                     "--admin-hints=127.0.0.1:{},127.0.0.1:9901",

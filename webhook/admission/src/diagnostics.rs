@@ -195,10 +195,10 @@ codes! {
         "The pod may take longer to terminate than the cluster autoscaler waits (600 s by default).",
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
-    AdminNotRead = 54, Assumption,
-        "The admin address in Envoy's configuration cannot be read, so the drainer searches for it; or the pod uses \
-         the node's network, where the drainer does not search, and nothing that the webhook reads names the address.",
-        "annotate `admin-address`",
+    AdminNotNamed = 54, Denial,
+        "The pod uses the node's network, where the drainer does not search for Envoy's admin interface, and nothing in \
+         the pod names its address.",
+        "annotate `admin-address`, or declare a container port called `admin`",
         due to "envoy-container", "admin-address";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
@@ -310,6 +310,11 @@ codes! {
     SolePod = 86, Warning,
         "The only replica is replaced after it has terminated, and the drain takes it out of service at its start.",
         "annotate `health-failure-delay: end`, or turn on `drainerAPI.replacement`; see docs/single-replica.md";
+    AdminNotRead = 87, Assumption,
+        "The admin address in Envoy's configuration cannot be read, so the drainer searches for it. Reported offline, and \
+         by `explain` for objects of a cluster.",
+        "annotate `admin-address`",
+        due to "envoy-container", "admin-address";
 }
 
 // === impl Code ===

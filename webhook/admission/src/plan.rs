@@ -175,6 +175,7 @@ impl DrainPlan {
         let drainer = Config {
             admin_address: parts.admin.annotated().cloned(),
             admin_hints: parts.admin.hints().cloned().collect(),
+            envoy_flags: flags::envoy_flags(parts.container, pod),
             settings: settings.values().drain.clone(),
             host_network: pod.uses_host_network(),
             grace_period: grace.duration(),

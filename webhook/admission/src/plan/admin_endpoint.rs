@@ -80,7 +80,8 @@ const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
 /// Finds where Envoy's admin interface may be: the annotation's address alone, or else those of Envoy's
 /// `configuration`, which is `None` where none is read, of a hook that is replaced, of a shutdown manager and of named
-/// ports, and the installation's default. Whatever keeps the drainer from finding it is a warning.
+/// ports, and the installation's default. That is not asked on a node's network, where it may be another pod's Envoy: if
+/// nothing else is known there, that is a failure. What else keeps the drainer from finding it is a warning.
 pub(super) fn find_admin(
     envoy: &Container<'_>,
     pod: &PodView<'_>,
@@ -107,18 +108,15 @@ pub(super) fn find_admin(
         diagnostics.warnings.extend(known.lack_of_admin());
     }
     diagnostics.warnings.extend(contradiction(&found));
-    if found.is_empty() && pod.uses_host_network() {
-        let reason = match envoy.flag("--config-yaml") {
-            Some(_) if configuration.is_none() => "the webhook does not read `--config-yaml`",
-            _ => "nothing in the pod names the address of Envoy's admin interface",
-        };
-        let address = &default.address;
-        let detail = format!(
-            "{reason}, and the drainer does not search on a node's network: it takes {address}"
-        );
-        diagnostics.warn(Code::AdminNotRead.diagnostic(detail));
+    if !pod.uses_host_network() {
+        found.push(default);
+    } else if found.is_empty() {
+        let detail = "nothing in the pod names the address of Envoy's admin interface, and on a node's network the \
+            drainer does not search for it";
+        let failure = Code::AdminNotNamed.diagnostic(detail);
+        diagnostics.failures.push(failure);
+        found.push(default);
     }
-    found.push(default);
     AdminCandidates::of(found)
 }
 

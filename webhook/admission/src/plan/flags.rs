@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drainer::duration;
+use serde_json::{Map, Value};
 
 use super::admin_endpoint::ADDED_ADMIN;
 use super::envoy::mentions_envoy;
@@ -21,6 +22,16 @@ pub const DEFAULT_DRAIN_TIME: u64 = 600;
 
 /// The flag that merges a configuration into that of the file.
 const CONFIG_FLAG: &str = "--config-yaml";
+
+/// The flags that tell one Envoy of a node from another, and their names in the `command_line_options` of `/server_info`.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/server_info.proto>
+const IDENTITY_FLAGS: [(&str, &str); 5] = [
+    ("--base-id", "base_id"),
+    ("-c", "config_path"),
+    ("--config-path", "config_path"),
+    ("--service-cluster", "service_cluster"),
+    ("--service-node", "service_node"),
+];
 
 /// Returns the words to add to the end of Envoy's `args`; `None` if some of them cannot be added, which is a failure.
 pub(super) fn added_args(
@@ -117,6 +128,18 @@ fn admin_flags(
     Ok(vec![CONFIG_FLAG.to_owned(), admin])
 }
 
+/// Returns the flags by which the drainer tells this Envoy from other pods' on the node's network, as they are written and
+/// as Envoy names them. Variables are not compared: they are those of Envoy's container.
+pub(super) fn envoy_flags(envoy: &Container<'_>, pod: &PodView<'_>) -> Map<String, Value> {
+    let is_compared = pod.uses_host_network() && obstacle(envoy).is_none();
+    let flags = IDENTITY_FLAGS.iter().filter(|_| is_compared);
+    let flags = flags.filter_map(|(flag, name)| Some((*name, envoy.flag(flag)?)));
+    let known = flags.filter(|(_, value)| !value.contains("$("));
+    known
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect()
+}
+
 /// Returns true if Envoy is started with the strategy that makes clients reconnect from the beginning.
 pub(super) fn is_immediate(envoy: &Container<'_>, settings: &Settings) -> bool {
     settings.values().drain_strategy == DrainStrategy::Immediate
@@ -175,12 +198,46 @@ fn too_short(drain_time: Option<&str>, needed: u64, timeout: Duration) -> Option
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::pod::PodView;
     use crate::settings::Defaults;
     use crate::settings::parse::ParsedSettings;
+
+    #[test]
+    fn flags_that_identify_envoy_are_passed_as_written() {
+        let flags = |container: Value| {
+            let pod = json!({"spec": {"hostNetwork": true, "containers": [container]}}).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let (_, envoy) = pod.long_running_containers().next().unwrap();
+            Value::from(envoy_flags(envoy, &pod)).to_string()
+        };
+        let words = [
+            "--config-path",
+            "/e.yaml",
+            "--base-id=7",
+            "--service-node",
+            "$(NODE)",
+            "--service-cluster",
+            "a,b",
+        ];
+        for (container, want) in [
+            (
+                json!({"args": words}),
+                r#"{"base_id":"7","config_path":"/e.yaml","service_cluster":"a,b"}"#,
+            ),
+            (
+                json!({"command": ["/usr/bin/envoy"], "args": ["-c", "/e.yaml"]}),
+                r#"{"config_path":"/e.yaml"}"#,
+            ),
+            (json!({"command": ["sh"], "args": ["-c", "envoy"]}), "{}"),
+            (json!({"args": ["proxy", "-c", "/e.yaml"]}), "{}"),
+            (json!({}), "{}"),
+        ] {
+            assert_eq!(flags(container.clone()), want, "{container}");
+        }
+    }
 
     /// The added flags or the refusal, and the codes of the warnings.
     fn flags(annotations: &Value, container: &Value) -> (Result<String, String>, Vec<Code>) {
