@@ -237,11 +237,11 @@ mod tests {
     #[tokio::test]
     async fn report_has_the_token_and_a_body() {
         let webhook = serve(Some(response("204 No Content", ""))).await;
-        let report = Report::SetupWarnings(vec![SetupWarningKind::QuicGradual]);
+        let report = Report::SetupWarnings(vec![SetupWarningKind::DrainTimeShort]);
         report.send(&webhook.access).await;
         let want = format!(
             "post /report http/1.1\r\nhost: {}\r\nauthorization: bearer a.b.c\r\ncontent-type: application/json\r\n\
-             content-length: 34\r\n\r\n{{\"setupwarnings\":[\"quic-gradual\"]}}",
+             content-length: 38\r\n\r\n{{\"setupwarnings\":[\"drain-time-short\"]}}",
             webhook.access.address
         );
         assert_eq!(webhook.task.await.unwrap(), want);

@@ -509,7 +509,7 @@ async fn hidden_statistics_are_never_zero(binary: EnvoyBinary) -> Result<()> {
     let envoy = envoy()?.binary(&binary).listener(http("web")?);
     let envoy = envoy.include_stats(&[]).start().await?;
     let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 3 * SECOND).await?;
-    let warning = "each drain lasts until its deadline";
+    let warning = "to their deadline at worst";
     drainer.wait_for_warning(warning).await?;
     assert_took(drainer.drain_pod().await?, 3 * SECOND);
     let message = drainer.termination_message()?;
@@ -552,13 +552,13 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
     let upstream = Upstream::start().await?;
     let hiding = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
     let others = ["cluster.", "server.", "listener.admin.", "http.admin."];
-    let no_listener = ("hides listener.*", "(0.0.0.0_");
+    let no_listener = "(listener.0.0.0.0_";
     let envoys = [
         (hiding("listener.0.0.0.0_")?, no_listener),
-        (hiding("http.web.downstream_rq_")?, ("hides http.*", "")),
+        (hiding("http.web.downstream_rq_")?, "(http.*"),
         (envoy()?.include_stats(&others), no_listener),
     ];
-    for (envoy, (warning, listener)) in envoys {
+    for (envoy, warning) in envoys {
         let envoy = envoy
             .binary(&binary)
             .upstream(&upstream)
@@ -568,9 +568,7 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
             .await?;
         let drainer =
             start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND / 2)).await?;
-        let line = drainer.wait_for_warning(warning).await?;
-        let message = line["message"].as_str().unwrap_or_default();
-        assert!(message.contains(listener), "{message}");
+        drainer.wait_for_warning(warning).await?;
         let request = slow_request(envoy.client("web"), 4 * SECOND);
         wait_for_requests(&envoy, "cluster.upstream.upstream_rq_active", 1).await?;
         drainer.drain_pod().await?;
@@ -625,7 +623,7 @@ async fn unused_statistics_are_read_with_a_matcher_alone(binary: EnvoyBinary) ->
         let calls = envoy.admin_calls()?;
         let reads_unused_gauges = calls.iter().any(reads_unused_gauges);
         assert_eq!(reads_unused_gauges, has_matcher, "{calls:#?}");
-        let is_warned = drainer.find_log("hides http.*").is_some();
+        let is_warned = drainer.find_log("(http.*").is_some();
         assert_eq!(is_warned, has_matcher);
     }
     Ok(())

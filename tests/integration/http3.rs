@@ -74,7 +74,7 @@ async fn gradual_strategy_is_warned_about_and_fails_health_at_once(
     let envoy = envoy()?.binary(&binary).listener(http3("quic")?);
     let envoy = envoy.start().await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    let warning = "clients of QUIC listeners";
+    let warning = "of QUIC listeners";
     drainer.wait_for_warning(warning).await?;
     drainer.drain_pod().await?;
     let calls = ["/healthcheck/fail", "/drain_listeners"];

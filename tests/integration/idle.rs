@@ -283,7 +283,7 @@ async fn slow_download_is_not_cut(binary: EnvoyBinary) -> Result<()> {
 
 async fn connections_are_not_idle_where_requests_are_hidden(binary: EnvoyBinary) -> Result<()> {
     let hidden = [
-        ("http.", "hides http.*"),
+        ("http.", "(http.*"),
         ("listener.admin.http.", "downstream_rq_completed"),
     ];
     for (prefix, warning) in hidden {

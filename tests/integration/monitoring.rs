@@ -144,7 +144,7 @@ async fn send_one_of_each(serve: &ServeProcess) -> Result<()> {
     let cut = json!({"outcome": "deadline", "seconds": 60.0, "peak": 9, "remaining": remaining, "replacement": wait});
     let drained = json!({"outcome": "drained", "seconds": 12.5, "secondsToZero": 3.5, "peak": 9});
     for report in [
-        json!({"setupWarnings": ["http-stats-hidden"]}),
+        json!({"setupWarnings": ["stats-hidden"]}),
         json!({"drain": cut}),
         json!({"drain": drained}),
     ] {

@@ -210,7 +210,7 @@ async fn setup_warning_is_counted(binary: EnvoyBinary) -> Result<()> {
     let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
     let access = reporting.webhook.access().await?;
     let _drainer = short_drainer(&envoy, access)?.start().await?;
-    let counted = r#"setup_warnings_total{warning="modify-only-gradual"} 1"#;
+    let counted = r#"setup_warnings_total{warning="gradual-strategy"} 1"#;
     reporting.wait_for_metric(counted).await?;
     Ok(())
 }

@@ -603,9 +603,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn setup_warning_counts_once_in_a_report() {
-        let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
+        let repeated = json!({"setupWarnings": vec!["stats-hidden"; 300]}).to_string();
         let (_, metrics) = process_reports(&[("edge-1", repeated.into_bytes())]).await;
-        let line = r#"setup_warnings_total{warning="http-stats-hidden"} 1"#;
+        let line = r#"setup_warnings_total{warning="stats-hidden"} 1"#;
         assert!(metrics.lines().any(|it| it == line), "{metrics}");
     }
 

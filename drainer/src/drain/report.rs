@@ -59,8 +59,8 @@ mod tests {
         assert_eq!(serde_json::to_value(&report).unwrap(), json);
         let read = |json: Value| serde_json::from_value::<Report>(json).ok();
         assert_eq!(read(json), Some(report));
-        let warnings = Report::SetupWarnings(vec![SetupWarningKind::HttpStatsHidden]);
-        let json = json!({"setupWarnings": ["http-stats-hidden"]});
+        let warnings = Report::SetupWarnings(vec![SetupWarningKind::StatsHidden]);
+        let json = json!({"setupWarnings": ["stats-hidden"]});
         assert_eq!(serde_json::to_value(&warnings).unwrap(), json);
         assert_eq!(read(json), Some(warnings));
         for invalid in [

@@ -75,11 +75,6 @@ impl ServerInfo {
         self.command_line_options.drain_strategy == "Immediate"
     }
 
-    /// Returns true if `/drain_listeners` makes few clients reconnect at first, and more over the drain time.
-    pub(crate) fn drains_gradually(&self) -> bool {
-        self.command_line_options.drain_strategy == "Gradual"
-    }
-
     /// Returns Envoy's drain time and the one that a drain of `drain_timeout` needs, if it is too short. From 1.41 on,
     /// Envoy drains connections by itself in the last third of it: it resets upgrades, and closes idle connections.
     /// <https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/operations/draining>

@@ -7,7 +7,7 @@ use strum::{EnumMessage, IntoStaticStr, VariantNames};
 
 use super::Setup;
 use super::listeners::{DrainType, Listener};
-use super::snapshot::{Counts, OpenConnections, Snapshot};
+use super::snapshot::Snapshot;
 use crate::settings::config::Config;
 use crate::settings::duration::format;
 use crate::settings::health_failure_delay::HealthFailureDelay;
@@ -40,44 +40,29 @@ pub enum SetupWarningKind {
     /// Envoy's --drain-time-s is less than 1.5 times drain-timeout: from 1.41 on, Envoy resets upgrades and closes idle
     /// connections after two thirds of that time. Raise it, or annotate the pod with envoy-drainer.dev/drain-strategy.
     DrainTimeShort,
-    /// With health-failure-delay and the gradual drain strategy, few clients are told to reconnect before the delay is over:
-    /// annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
-    HealthDelayGradual,
     /// A drain closes the connections of the app's own calls, on OUTBOUND listeners, after each response: it spares them only
     /// where every counted listener has traffic_direction: INBOUND, and with the immediate drain strategy. Annotate the pod
     /// with envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
     OutboundCallsDrained,
-    /// Listeners with drain_type MODIFY_ONLY close no connection when health is failed. With the gradual drain strategy,
-    /// they close few before Envoy's --drain-time-s has passed: annotate the pod with envoy-drainer.dev/drain-strategy:
-    /// immediate, or start Envoy with --drain-strategy immediate.
-    ModifyOnlyGradual,
-    /// With the gradual drain strategy, only failed health makes clients of QUIC listeners reconnect immediately, and
-    /// kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: annotate the pod with
-    /// envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
-    QuicGradual,
+    /// Unless Envoy's drain strategy is immediate, few clients are told to reconnect in time where only /drain_listeners tells
+    /// them: of listeners with drain_type MODIFY_ONLY, of QUIC listeners, whose requests kube-proxy cuts once health has
+    /// failed, and with health-failure-delay of all. Annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or
+    /// start Envoy with --drain-strategy immediate.
+    GradualStrategy,
     /// Cannot read Envoy's /config_dump, so the direction of listeners, and the address of one with a stat_prefix, are
     /// unknown: ignore-listeners and count-listeners by port do not match it, and readiness probes and loopback traffic
     /// count as clients.
     ListenersUnreadable,
     /// Cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until their deadline.
     StatsUnreadable,
-    /// A stats_matcher hides listener.*.downstream_cx_total: drains wait 20s for new connections to stop, and for idle ones
-    /// too. Keep the statistics whose names begin with listener.
-    NewConnectionsHidden,
-    /// A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an Envoy with
-    /// HTTP/3 before their end. Keep the statistics whose names begin with http.
-    HttpStatsHidden,
-    /// A stats_matcher hides listener.*.http.*.downstream_rq_completed or http.*.downstream_cx_http1_total, so the use of
-    /// connections is unknown: drains wait for idle ones too. Keep the statistics whose names begin with listener.
-    /// or http.
-    ConnectionUseHidden,
-    /// A stats_matcher hides listener.*: drains rely on server.total_connections, which is seconds old, and wait for idle
-    /// connections too. Keep the statistics whose names begin with listener. or http.
-    ListenerStatsHidden,
-    /// A stats_matcher hides listener.* and server.total_connections or server.uptime, or udp.* of a UDP proxy: each drain
-    /// lasts until its deadline. Keep the statistics whose names begin with listener., http. or udp.
-    ConnectionsHidden,
+    /// A stats_matcher hides statistics, so drains last longer than they need to, to their deadline at worst: they wait for
+    /// idle connections too. Keep the statistics whose names begin with listener., http., udp. or server.
+    StatsHidden,
 }
+
+/// Statistics of the counted listeners: accepted connections, and those that tell whether a connection is used.
+const ACCEPTED: &str = "listener.*.downstream_cx_total";
+const COMPLETED: &str = "listener.*.downstream_rq_completed or http.*.downstream_cx_http1_total";
 
 /// Finds what in the `setup`, and in the statistics of a poll, will impair a drain with this `config`.
 ///
@@ -99,9 +84,6 @@ pub(crate) fn setup_warnings(
         warn(Kind::DrainTimeShort, Some(detail));
     }
     let delay = config.settings.health_failure_delay;
-    if !delay.duration().is_zero() && server.drains_gradually() {
-        warn(Kind::HealthDelayGradual, None);
-    }
     match &setup.listeners {
         Err(error) => warn(Kind::ListenersUnreadable, Some(error.clone())),
         Ok(listeners) => {
@@ -115,16 +97,13 @@ pub(crate) fn setup_warnings(
                 let names = Some(names.join(", ")).filter(|names| !names.is_empty());
                 warn(Kind::OutboundCallsDrained, names);
             }
-            let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
-            let other_quic = |it: &Listener| it.speaks_quic() && !modify_only(it);
-            let gradual = [
-                (Kind::ModifyOnlyGradual, listeners.names_where(modify_only)),
-                (Kind::QuicGradual, listeners.names_where(other_quic)),
-            ];
-            for (kind, names) in gradual {
-                if !names.is_empty() && !server.drains_at_once() {
-                    warn(kind, Some(names.join(", ")));
-                }
+            let is_delayed = !delay.duration().is_zero();
+            let is_late = |it: &Listener| {
+                is_delayed || it.speaks_quic() || it.drain_type == DrainType::ModifyOnly
+            };
+            let late = listeners.names_where(is_late);
+            if !late.is_empty() && !server.drains_at_once() {
+                warn(Kind::GradualStrategy, Some(late.join(", ")));
             }
         }
     }
@@ -135,22 +114,20 @@ pub(crate) fn setup_warnings(
             return warnings;
         }
     };
-    let listener = hidden_stats.listener.clone();
-    match &snapshot.counts {
-        Counts::Exact(OpenConnections { counters, http, .. }) => {
-            if counters.is_none() {
-                warn(Kind::NewConnectionsHidden, None);
-            }
-            if http.is_none() {
-                warn(Kind::HttpStatsHidden, None);
-            } else if counters.is_some_and(|counters| counters.requests.is_none()) {
-                warn(Kind::ConnectionUseHidden, None);
-            }
-        }
-        Counts::ServerTotal {
-            uptime: Some(_), ..
-        } => warn(Kind::ListenerStatsHidden, listener),
-        Counts::ServerTotal { .. } | Counts::Hidden => warn(Kind::ConnectionsHidden, listener),
+    let open = snapshot.open();
+    let requests = open.and_then(|open| Some(open.counters?.requests));
+    let listener = hidden_stats.listener.as_deref().unwrap_or("*");
+    let listener = format!("listener.{listener}");
+    let hidden = [
+        (hidden_stats.udp, "udp.*"),
+        (open.is_none() && !hidden_stats.udp, &listener),
+        (open.is_some() && requests.is_none(), ACCEPTED),
+        (open.is_some_and(|open| open.http.is_none()), "http.*"),
+        (requests == Some(None), COMPLETED),
+    ];
+    let hidden: Vec<_> = hidden.iter().filter(|it| it.0).map(|it| it.1).collect();
+    if !hidden.is_empty() {
+        warn(Kind::StatsHidden, Some(hidden.join(", ")));
     }
     warnings
 }
@@ -173,7 +150,7 @@ mod tests {
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
-    use crate::envoy::snapshot::HttpCounts;
+    use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections};
     use crate::settings::token::Token;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
@@ -264,6 +241,13 @@ mod tests {
             }),
             ..plain()
         };
+        let udp_hidden = Setup {
+            hidden_stats: Ok(HiddenStats {
+                udp: true,
+                ..HiddenStats::default()
+            }),
+            ..plain()
+        };
         let unreadable_stats = Setup {
             hidden_stats: Err("403".into()),
             ..plain()
@@ -275,10 +259,14 @@ mod tests {
             open.http = None;
         });
         type Warnings<'a> = &'a [(SetupWarningKind, &'a str)];
-        let no_http = (HttpStatsHidden, "");
+        fn hides(names: &str) -> [(SetupWarningKind, &str); 1] {
+            [(StatsHidden, names)]
+        }
+        let accepted_and_http = format!("{ACCEPTED}, http.*");
+        let http_and_completed = format!("http.*, {COMPLETED}");
         let mut short = plain();
         short.server.command_line_options.drain_time = "89s".into();
-        let table: [(Setup, Polled, Warnings<'_>); 20] = [
+        let table: [(Setup, Polled, Warnings<'_>); 21] = [
             (plain(), all(), &[]),
             (
                 setup(IMMEDIATE, OUTBOUND),
@@ -305,23 +293,19 @@ mod tests {
             (
                 setup(GRADUAL, MODIFY_ONLY),
                 all(),
-                &[(ModifyOnlyGradual, "web")],
+                &[(GradualStrategy, "web")],
             ),
             (setup(IMMEDIATE, QUIC), all(), &[]),
-            (setup(GRADUAL, QUIC), all(), &[(QuicGradual, "web")]),
-            (both, all(), &[(ModifyOnlyGradual, "web")]),
+            (setup(GRADUAL, QUIC), all(), &[(GradualStrategy, "web")]),
+            (both, all(), &[(GradualStrategy, "web")]),
             (unreadable_listeners, all(), &[(ListenersUnreadable, "403")]),
-            (
-                plain(),
-                only_connections,
-                &[(NewConnectionsHidden, ""), no_http],
-            ),
-            (plain(), without_requests, &[(ConnectionUseHidden, "")]),
-            // The use of connections needs no warning of its own then.
-            (plain(), only_accepted, &[no_http]),
-            (plain(), server_total(Some(1)), &[(ListenerStatsHidden, "")]),
-            (plain(), server_total(None), &[(ConnectionsHidden, "")]),
-            (web_hidden, hidden(), &[(ConnectionsHidden, "web")]),
+            (plain(), only_connections, &hides(&accepted_and_http)),
+            (plain(), without_requests, &hides(COMPLETED)),
+            (plain(), only_accepted, &hides(&http_and_completed)),
+            (plain(), server_total(Some(1)), &hides("listener.*")),
+            (plain(), hidden(), &hides("listener.*")),
+            (web_hidden, hidden(), &hides("listener.web")),
+            (udp_hidden, hidden(), &hides("udp.*")),
             (unreadable_stats, hidden(), &[(StatsUnreadable, "403")]),
             (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];
@@ -341,12 +325,11 @@ mod tests {
             let warnings = setup_warnings(&setup(strategy, DEFAULT), all().as_ref(), &config);
             warnings.first().map(|warning| warning.kind)
         };
-        assert_eq!(delayed(GRADUAL), Some(HealthDelayGradual));
-        assert_eq!([delayed(IMMEDIATE), delayed("")], [None; 2]);
+        assert_eq!([GRADUAL, ""].map(delayed), [Some(GradualStrategy); 2]);
+        assert_eq!(delayed(IMMEDIATE), None);
         config.settings.health_failure_delay = HealthFailureDelay::After(Duration::ZERO);
         let intended = beside_outbound(GRADUAL, INBOUND);
         assert_eq!(setup_warnings(&intended, all().as_ref(), &config), []);
-        found.push(HealthDelayGradual.into());
         for name in SetupWarningKind::VARIANTS {
             assert!(found.contains(name), "{name}");
             let kind: SetupWarningKind = serde_json::from_value((*name).into()).unwrap();
