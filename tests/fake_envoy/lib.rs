@@ -182,7 +182,7 @@ impl FakeEnvoy {
         self.state().live
     }
 
-    /// The seconds of the requests whose path has this prefix.
+    /// The seconds of the requests whose path has this prefix; `GET /…` for one that changes nothing of a path that would.
     pub fn calls(&self, prefix: &str) -> Vec<f64> {
         let state = self.state();
         let calls = state.calls.iter();
@@ -210,13 +210,13 @@ impl FakeEnvoy {
     async fn serve(&self, stream: impl AsyncRead + AsyncWrite) -> Result<()> {
         let (reader, mut writer) = tokio::io::split(stream);
         let mut reader = BufReader::new(reader);
-        let path = read_request(&mut reader).await?;
+        let (method, path) = read_request(&mut reader).await?;
         let (fault, (status, body)) = {
             let mut state = self.state();
             state.concurrent_requests += 1;
             state.max_concurrent_requests =
                 state.max_concurrent_requests.max(state.concurrent_requests);
-            state.respond(path)
+            state.respond(&method, path)
         };
         let written = tokio::select! {
             written = write_response(&mut writer, fault, status, &body) => written,
@@ -231,16 +231,17 @@ impl FakeEnvoy {
     }
 }
 
-/// Reads a request and returns its path.
-async fn read_request(reader: &mut (impl AsyncBufRead + Unpin)) -> Result<String> {
+/// Reads a request and returns its method and its path.
+async fn read_request(reader: &mut (impl AsyncBufRead + Unpin)) -> Result<(String, String)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head).await? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
     }
-    let path = head.split_whitespace().nth(1).map(str::to_owned);
-    path.ok_or_else(|| Error::other(head))
+    let mut words = head.split_whitespace().map(str::to_owned);
+    let line = words.next().zip(words.next());
+    line.ok_or_else(|| Error::other(head.clone()))
 }
 
 async fn write_response(
@@ -290,9 +291,10 @@ impl State {
     }
 
     /// The fault, the status and the body of a response.
-    fn respond(&mut self, path: String) -> (Option<Fault>, (u16, String)) {
+    fn respond(&mut self, method: &str, mut path: String) -> (Option<Fault>, (u16, String)) {
         self.restart_if_exited();
         let behaviour = self.behaviour();
+        let is_change = path.starts_with("/healthcheck/") || path.starts_with("/drain_listeners");
         let (status, mut body) = match behaviour.fault {
             Some(Fault::NoResponse) => (200, String::new()),
             Some(Fault::Status(status)) => (status, ERROR_TEXT.to_owned()),
@@ -300,12 +302,16 @@ impl State {
             Some(Fault::StatsOnly) if !path.starts_with("/stats") => {
                 (403, format!("request to path {path} not allowed\n"))
             }
+            _ if is_change && method == "GET" => (405, "Method GET not allowed\n".to_owned()),
             _ => self.envoy_response(&behaviour, &path),
         };
         match behaviour.fault {
             Some(Fault::Long(part, bytes)) if path.contains(part) => body += &" ".repeat(bytes),
             Some(Fault::TruncatedDocument) => body.truncate(body.len() / 2),
             _ => {}
+        }
+        if is_change && method == "GET" {
+            path.insert_str(0, "GET ");
         }
         self.calls.push((self.second(), path));
         (behaviour.fault, (status, body))

@@ -37,6 +37,8 @@ mod kube_client;
 mod local_socket;
 // The chart's alerts and dashboard, with a real Prometheus.
 mod monitoring;
+// What the drainer tests when it starts: the calls that Envoy allows.
+mod premises;
 // What drainers report, and what the webhook makes of it.
 mod reports;
 // Tests of the support code: the kubelet and the load generator.

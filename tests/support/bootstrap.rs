@@ -135,6 +135,11 @@ impl Bootstrap {
         self.field(&["stats_config", "stats_matcher"], matcher)
     }
 
+    /// Allows only these paths of the admin interface, as matchers of strings. From Envoy 1.37 on.
+    pub fn allow_paths(self, matchers: Value) -> Self {
+        self.field(&["admin", "allow_paths"], matchers)
+    }
+
     /// Sets the interval at which `server.*` statistics are updated, which is 5 s by default.
     pub fn stats_flush_interval(self, interval: Duration) -> Self {
         self.field(&["stats_flush_interval"], json!(seconds(interval)))

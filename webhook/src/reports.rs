@@ -105,6 +105,7 @@ pub async fn process(
     events: Option<EventQueue>,
     metrics: Metrics,
 ) {
+    use DrainOutcome::{CallsForbidden, Unreachable};
     let drains = stream::poll_fn(|context| drains.poll_recv(context));
     let processed = drains.for_each_concurrent(MAX_CONCURRENT, async |PodDrain { pod, drain }| {
         let Some(termination) = read_termination(&reader, &pod).await else {
@@ -118,7 +119,7 @@ pub async fn process(
         metrics.count_drain(&pod.namespace, &drain, *cause, *kind);
         let cut = Cut::of(&drain);
         if let Some(events) = &events
-            && (cut.is_some() || drain.outcome == DrainOutcome::Unreachable)
+            && (cut.is_some() || matches!(drain.outcome, Unreachable | CallsForbidden))
         {
             events.send(cut_event(&pod, termination.owner, &drain, cut));
         }
@@ -160,30 +161,28 @@ async fn read(
         .ok()
 }
 
-/// The Event of a drain that cut something or may have, or of one without an admin interface. Its note has numbers and
-/// the pod's name alone, and its annotation numbers and names of enums.
+/// The Event of a drain that cut something or may have, or of one that could not reach Envoy's clients. Its note has numbers
+/// and the pod's name alone, and its annotation numbers and names of enums.
 fn cut_event(
     pod: &PodIdentity,
     owner: Owner,
     drain: &DrainSummary,
     cut: Option<Cut>,
 ) -> OwnerEvent {
+    use DrainOutcome::{CallsForbidden, Deadline, Drained, Gone, Idle, Unreachable};
     let (name, seconds) = (&pod.name, drain.seconds);
     let end = match drain.outcome {
-        DrainOutcome::Deadline => {
-            format!("The drain of pod {name} reached its deadline after {seconds:.1} s")
-        }
-        DrainOutcome::Drained | DrainOutcome::Idle | DrainOutcome::Gone => {
-            let outcome = drain.outcome;
+        Deadline => format!("The drain of pod {name} reached its deadline after {seconds:.1} s"),
+        outcome @ (Drained | Idle | Gone | CallsForbidden) => {
             format!("The drain of pod {name} ended as {outcome} after {seconds:.1} s")
         }
-        DrainOutcome::Unreachable => format!(
+        Unreachable => format!(
             "Envoy's admin interface was not found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
         ),
     };
     let note = match cut {
         Some(Cut::Counted(counts)) => format!("{end} and cut {counts}"),
-        Some(Cut::Unknown) if drain.outcome != DrainOutcome::Unreachable => {
+        Some(Cut::Unknown) if drain.outcome != Unreachable => {
             format!("{end}, and what it cut is unknown")
         }
         Some(Cut::Unknown) | None => end,

@@ -17,6 +17,8 @@ pub(crate) struct EnvoyCalls {
     pub(crate) fail_health_when: FailHealthWhen,
     /// That drain spares the app's own calls, on OUTBOUND listeners.
     pub(crate) spares_outbound: bool,
+    /// `admin.allow_paths` forbids a call of that drain.
+    pub(crate) is_forbidden: bool,
     /// This process has called `/healthcheck/fail`, perhaps without a response, and Envoy was not live since.
     pub(crate) is_health_failed: bool,
     /// From when health is restored if it is failed, perhaps by an earlier process. `None` in a drain, and once Envoy is live.
@@ -40,9 +42,10 @@ enum CallState {
 impl EnvoyCalls {
     /// Begins the calls of a drain, which fails health at once unless that is decided otherwise.
     pub(crate) fn begin_drain(&mut self) {
-        (self.fail_health_when, self.restore_at) = (FailHealthWhen::AtOnce, None);
-        self.spares_outbound = false;
-        self.make_again();
+        *self = Self {
+            is_health_failed: self.is_health_failed,
+            ..Self::default()
+        };
     }
 
     /// Lets the calls of the drain be made again, since another process of Envoy is to be told.
@@ -52,6 +55,7 @@ impl EnvoyCalls {
 
     /// Notes how Envoy has responded to a call at `now`, if it has.
     pub(crate) fn note(&mut self, call: AdminCall, result: &Result<(), CallError>, now: Instant) {
+        self.is_forbidden |= matches!(result, Err(CallError::Forbidden(_)));
         let state = match result {
             Ok(()) => CallState::Accepted(now),
             Err(error) if error.is_rejection() => CallState::Rejected,

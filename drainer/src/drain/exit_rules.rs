@@ -14,9 +14,9 @@ use crate::settings::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 #[derive(Display, VariantNames, IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
+#[strum(serialize_all = "kebab-case")]
 pub enum DrainOutcome {
     /// No connection was left, or at most `exit-at-connections`.
     Drained,
@@ -28,6 +28,8 @@ pub enum DrainOutcome {
     Deadline,
     /// No admin interface was found, so that Envoy was not drained.
     Unreachable,
+    /// `admin.allow_paths` forbids a call of the drain, whatever ended it.
+    CallsForbidden,
 }
 
 /// What to do after a poll.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantNames};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::exit_rules::DrainOutcome;
 use crate::envoy::snapshot::OpenConnections;
@@ -114,13 +114,17 @@ impl DrainSummary {
     /// Logs the summary, an interim one without an outcome.
     pub(crate) fn log(&self, message: &str) {
         let outcome = self.is_final.then_some(self.outcome);
-        if outcome == Some(DrainOutcome::Deadline) {
-            warn!("Drain reached its deadline: Envoy will cut what is still in flight");
-        }
-        if outcome == Some(DrainOutcome::Unreachable) {
-            warn!(
+        match outcome {
+            Some(DrainOutcome::Deadline) => {
+                warn!("Drain reached its deadline: Envoy will cut what is still in flight");
+            }
+            Some(DrainOutcome::Unreachable) => warn!(
                 "Envoy was not drained, and will cut what is in flight: annotate the pod with envoy-drainer.dev/admin-address"
-            );
+            ),
+            Some(DrainOutcome::CallsForbidden) => error!(
+                "Envoy has not told all clients to reconnect: write {{prefix: /healthcheck/}} and {{prefix: /drain_listeners}} in admin.allow_paths"
+            ),
+            _ => {}
         }
         let remaining = self.remaining.as_ref();
         info!(

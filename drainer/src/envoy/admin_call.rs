@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::http_client::{self, HttpError};
 use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
 
 /// A call that changes Envoy, by its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub(crate) enum AdminCall {
     /// Makes Envoy fail its health checks: readiness returns 503, and each response closes its
     /// connection or sends GOAWAY, whatever the drain strategy.

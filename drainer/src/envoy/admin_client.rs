@@ -1,10 +1,12 @@
 //! The client of Envoy's admin interface, and what it has read of Envoy's setup to count by.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Method;
+use strum::VariantNames;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -36,6 +38,8 @@ pub(crate) struct AdminClient {
     /// A hash of the listeners in the last statistics that are in no dump, by which a new one is recognized; 0 for none.
     unlisted: u64,
     hasher: RandomState,
+    /// The paths that `admin.allow_paths` forbids, of those that were called.
+    pub(crate) forbidden: BTreeSet<&'static str>,
     /// The statistics of all listeners are above [`MAX_BODY`], so polls ask for the server's alone.
     are_stats_too_large: bool,
 }
@@ -80,8 +84,19 @@ impl AdminClient {
             hidden_stats: None,
             unlisted: 0,
             hasher: RandomState::new(),
+            forbidden: BTreeSet::new(),
             are_stats_too_large: false,
         }
+    }
+
+    /// Sends a GET to each path of a call that changes Envoy. The response is 405, or 403 if the call is forbidden, and nothing
+    /// changes. With their queries, since Envoy compares these too: `exact: /drain_listeners` does not allow the call.
+    /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto#envoy-v3-api-field-config-bootstrap-v3-admin-allow-paths>
+    pub(crate) async fn test_calls(&mut self) -> Result<(), CallError> {
+        for path in AdminCall::VARIANTS {
+            let _ = or_rejection(self.get(path).await)?;
+        }
+        Ok(())
     }
 
     /// Makes a call that changes Envoy.
@@ -172,22 +187,25 @@ impl AdminClient {
         Ok(found.address)
     }
 
-    async fn get(&mut self, path: &str) -> Result<Bytes, CallError> {
+    async fn get(&mut self, path: &'static str) -> Result<Bytes, CallError> {
         self.call(Method::GET, path).await
     }
 
     /// Makes a call. If nothing listens any more where Envoy was, it may have been restarted with another address.
-    async fn call(&mut self, method: Method, path: &str) -> Result<Bytes, CallError> {
+    async fn call(&mut self, method: Method, path: &'static str) -> Result<Bytes, CallError> {
         let since = Instant::now();
         let address = match self.address.clone() {
             Some(address) => address,
             None => self.find(None).await?,
         };
-        let called = call(&address, method.clone(), path, CALL_TIMEOUT, MAX_BODY).await;
+        let mut called = call(&address, method.clone(), path, CALL_TIMEOUT, MAX_BODY).await;
         if called.as_ref().is_err_and(CallError::is_refusal)
             && let Ok(moved) = self.find(Some(since)).await
         {
-            return call(&moved, method, path, CALL_TIMEOUT, MAX_BODY).await;
+            called = call(&moved, method, path, CALL_TIMEOUT, MAX_BODY).await;
+        }
+        if let Err(CallError::Forbidden(_)) = called {
+            self.forbidden.extend(path.split('?').next());
         }
         called
     }
@@ -226,7 +244,7 @@ impl AdminClient {
         Ok(may_hide.then(hidden).unwrap_or_default())
     }
 
-    async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, CallError> {
+    async fn poll_stats(&mut self, path: &'static str) -> Result<Snapshot, CallError> {
         let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(CallError::invalid(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);

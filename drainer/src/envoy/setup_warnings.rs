@@ -1,5 +1,6 @@
 //! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,11 @@ pub enum SetupWarningKind {
     /// More than one Envoy has an admin interface, and the drainer does not guess: each drain is a plain delay of
     /// min-drain-duration, and Envoy then cuts what is in flight.
     AdminAmbiguous,
+    /// Envoy's admin interface forbids paths that the drainer calls, without which a drain may not reach all clients, or may
+    /// last until its deadline. Add to admin.allow_paths in Envoy's bootstrap: {prefix: /server_info}, {prefix: /healthcheck/},
+    /// {prefix: /drain_listeners}, {prefix: /stats}, {prefix: /listeners}, {prefix: /config_dump}. An exact path does not match
+    /// one with a query.
+    AdminPathsForbidden,
     /// No listener of Envoy is counted, since each is OUTBOUND, internal or in ignore-listeners: drains wait for no
     /// connection. If clients connect to one, annotate the pod with envoy-drainer.dev/count-listeners.
     NoListenerCounted,
@@ -66,10 +72,12 @@ const COMPLETED: &str = "listener.*.downstream_rq_completed or http.*.downstream
 
 /// Finds what in the `setup`, and in the statistics of a poll, will impair a drain with this `config`.
 ///
-/// `polled` is what the poll counted, or why Envoy rejected it.
+/// `polled` is what the poll counted, or why Envoy rejected it; `forbidden` are the paths of
+/// [`AdminClient::forbidden`](super::admin_client::AdminClient::forbidden).
 pub(crate) fn setup_warnings(
     setup: &Setup,
     polled: Result<&Snapshot, &String>,
+    forbidden: &BTreeSet<&str>,
     config: &Config,
 ) -> Vec<SetupWarning> {
     use SetupWarningKind as Kind;
@@ -77,6 +85,10 @@ pub(crate) fn setup_warnings(
     let mut warnings = Vec::new();
     let mut warn = |kind, detail: Option<String>| warnings.push(SetupWarning { kind, detail });
     let server = &setup.server;
+    if !forbidden.is_empty() {
+        let paths: Vec<_> = forbidden.iter().copied().collect();
+        warn(Kind::AdminPathsForbidden, Some(paths.join(", ")));
+    }
     let drain_timeout = config.settings.timing.drain_timeout;
     if let Some((drain_time, needed)) = server.short_drain_time(drain_timeout) {
         let (drain_time, needed) = (format(drain_time), format(needed));
@@ -312,7 +324,7 @@ mod tests {
         let mut config = Config::new(Token(0));
         let mut found = vec!["admin-unreadable", "admin-none", "admin-ambiguous"];
         for (setup, polled, want) in table {
-            let got = setup_warnings(&setup, polled.as_ref(), &config);
+            let got = setup_warnings(&setup, polled.as_ref(), &BTreeSet::new(), &config);
             let got = got
                 .iter()
                 .map(|it| (it.kind, it.detail.as_deref().unwrap_or_default()));
@@ -322,14 +334,22 @@ mod tests {
         }
         config.settings.health_failure_delay = HealthFailureDelay::After(Duration::from_secs(1));
         let delayed = |strategy| {
-            let warnings = setup_warnings(&setup(strategy, DEFAULT), all().as_ref(), &config);
+            let setup = setup(strategy, DEFAULT);
+            let warnings = setup_warnings(&setup, all().as_ref(), &BTreeSet::new(), &config);
             warnings.first().map(|warning| warning.kind)
         };
         assert_eq!([GRADUAL, ""].map(delayed), [Some(GradualStrategy); 2]);
         assert_eq!(delayed(IMMEDIATE), None);
         config.settings.health_failure_delay = HealthFailureDelay::After(Duration::ZERO);
         let intended = beside_outbound(GRADUAL, INBOUND);
-        assert_eq!(setup_warnings(&intended, all().as_ref(), &config), []);
+        let forbidden = BTreeSet::from(["/healthcheck/ok", "/stats"]);
+        let warnings = setup_warnings(&intended, all().as_ref(), &forbidden, &config);
+        let forbidden = SetupWarning {
+            kind: AdminPathsForbidden,
+            detail: Some("/healthcheck/ok, /stats".into()),
+        };
+        assert_eq!(warnings, [forbidden]);
+        found.push(AdminPathsForbidden.into());
         for name in SetupWarningKind::VARIANTS {
             assert!(found.contains(name), "{name}");
             let kind: SetupWarningKind = serde_json::from_value((*name).into()).unwrap();

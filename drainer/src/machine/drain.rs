@@ -113,7 +113,9 @@ impl Drain {
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let summary = self.summary(outcome, true, monitor);
+        let forbidden = monitor.calls.is_forbidden;
+        let forbidden = forbidden.then_some(DrainOutcome::CallsForbidden);
+        let summary = self.summary(forbidden.unwrap_or(outcome), true, monitor);
         summary.log("Drain ended");
         summary.shortened()
     }

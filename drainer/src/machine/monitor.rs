@@ -151,7 +151,7 @@ impl Monitor {
         let admin = self.client.address().map(ToString::to_string);
         if self.progress.borrow().admin != admin {
             self.progress.send_modify(|now| now.admin = admin);
-            self.request_inspection();
+            self.expect_another_envoy();
         }
         let Ok(snapshot) = polled else { return };
         if snapshot.has_new_listener {
@@ -169,11 +169,15 @@ impl Monitor {
         setup.is_some_and(|it| self.has_http3 || it.listeners.as_ref().is_ok_and(have_quic))
     }
 
-    /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
+    /// Reads Envoy's setup and polls once, while nothing drains. Tests the calls of a drain, once for each Envoy. Returns what
+    /// the poll counted, or why Envoy rejected it.
     pub(crate) async fn read_setup(
         &mut self,
     ) -> Result<(Setup, Result<Snapshot, String>), CallError> {
         let setup = self.client.inspect().await?;
+        if self.setup.is_none() {
+            self.client.test_calls().await?;
+        }
         let polled = self.client.poll().await;
         self.set_setup(setup.clone());
         self.note(&polled);
@@ -196,6 +200,13 @@ impl Monitor {
             let now = Instant::now();
             self.inspect_at = Some(now + (now - started) * POLL_PAUSE_FACTOR);
         }
+    }
+
+    /// Forgets what is known of Envoy, since this is another one.
+    fn expect_another_envoy(&mut self) {
+        self.setup = None;
+        self.client.forbidden.clear();
+        self.request_inspection();
     }
 
     /// Makes an inspection due now, since Envoy may be another one.

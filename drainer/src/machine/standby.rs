@@ -95,7 +95,8 @@ impl Standby {
             Err(error) => return self.warn_of_unreadable_admin(monitor, &error),
         };
         if !setup.server.is_starting() {
-            let warnings = setup_warnings(&setup, snapshot.as_ref(), &monitor.config);
+            let forbidden = &monitor.client.forbidden;
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), forbidden, &monitor.config);
             self.warn(monitor, warnings);
         }
     }
