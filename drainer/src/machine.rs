@@ -21,7 +21,7 @@ use self::drain::Drain;
 use self::monitor::Monitor;
 use self::standby::{STANDBY_INTERVAL, Standby};
 use self::termination::{AdminState, Decision, PodEnd, TerminationSignals, WITHOUT_ENVOY};
-use crate::drain::exit_rules::{MAX_REFUSALS, REFUSAL_POLL_PAUSE};
+use crate::drain::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::report::Report;
 use crate::envoy::admin_call::CallError;
@@ -40,6 +40,9 @@ pub(crate) struct Machine {
 
 /// How long after the release of its hook an Envoy that restarts may still run.
 const ENVOY_EXIT_TIME: Duration = Duration::from_secs(10);
+
+/// An Envoy that was live this long before the drainer's hook, and does not run then, was ended together with the drainer.
+const ENVOY_EXIT_BEFORE_HOOK: Duration = Duration::from_secs(5);
 
 /// How long after its grace period a pod that ends is gone, whatever the kubelet had to wait for.
 const POD_EXIT_MARGIN: Duration = Duration::from_secs(30);
@@ -90,6 +93,7 @@ impl Machine {
             Decision::ReleaseDrainer => {
                 info!("Not draining: no Envoy runs");
                 self.answer_hooks();
+                self.report_missed_hook().await;
                 let mut signals = self.signals.subscribe();
                 let next = signals.wait_for(TerminationSignals::is_any);
                 let next = timeout(WITHOUT_ENVOY, next).await;
@@ -228,6 +232,23 @@ impl Machine {
         }
         self.restore_health_from(Instant::now());
         ControlFlow::Continue(())
+    }
+
+    /// Reports an Envoy that was live just before the drainer's hook was called, and whose own hook was not. The kubelet takes
+    /// any response for a hook's, as that of an Envoy to which the iptables rules of an init container redirect the call.
+    async fn report_missed_hook(&mut self) {
+        let config = &self.monitor.config;
+        let live_at = self.monitor.live_at.take();
+        // The hook has been waiting since. In a Job, whose minimum is zero, Envoy is told to exit first.
+        let limit = ENVOY_EXIT_BEFORE_HOOK + WITHOUT_ENVOY;
+        let is_recent = live_at.is_some_and(|at| at.elapsed() <= limit);
+        if is_recent && !config.settings.timing.min_drain_duration.is_zero() {
+            let nothing = Drain::new(Instant::now(), Duration::ZERO);
+            let summary = nothing.summary(Some(DrainOutcome::HookMissed), &self.monitor);
+            summary.log("Envoy was not drained");
+            summary.write(&config.termination_log);
+            Report::Drain(summary).send(&config.webhook).await;
+        }
     }
 
     /// Makes standby restore Envoy's health from this time on, if it is failed then. It may be another Envoy.

@@ -37,7 +37,7 @@ mod kube_client;
 mod local_socket;
 // The chart's alerts and dashboard, with a real Prometheus.
 mod monitoring;
-// What the drainer tests when it starts: the calls that Envoy allows.
+// What the drainer tests when it starts: the calls that Envoy allows, and its listeners.
 mod premises;
 // What drainers report, and what the webhook makes of it.
 mod reports;

@@ -2,9 +2,23 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::drainer::quick_drainer;
+use tests::drainer::{drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
+use tests::envoy_versions::EnvoyBinary;
 use tests::listener::http;
+use tests::timing::TIMEOUT;
+
+tests::for_each_envoy! { new_listener_without_a_connection_is_read }
+
+async fn new_listener_without_a_connection_is_read(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy()?.binary(&binary).lds().start().await?;
+    let drainer = drainer(envoy.admin_address())?.start().await?;
+    drainer.wait_for_envoy().await?;
+    let listener = http("late")?.modify_only();
+    envoy.set_lds_listeners(&[listener]).await?;
+    drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
+    Ok(())
+}
 
 /// An Envoy whose admin interface allows these paths. Older ones than 1.37 reject the setting.
 async fn envoy_that_allows(paths: &[Value]) -> Result<Envoy> {

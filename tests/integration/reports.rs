@@ -117,6 +117,7 @@ fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder>
 
 tests::for_each_envoy! {
     drain_reaches_metrics_and_its_workload, numbers_decide_what_was_cut, setup_warning_is_counted,
+    envoy_that_ends_without_its_hook_is_reported,
     only_terminating_pods_report_a_drain, no_hook_waits_for_a_report_and_the_exit_for_a_second,
 }
 
@@ -213,6 +214,25 @@ async fn setup_warning_is_counted(binary: EnvoyBinary) -> Result<()> {
     let counted = r#"setup_warnings_total{warning="gradual-strategy"} 1"#;
     reporting.wait_for_metric(counted).await?;
     Ok(())
+}
+
+/// As if an init container had redirected the call of the hook to Envoy, whose response the kubelet takes for the hook's.
+async fn envoy_that_ends_without_its_hook_is_reported(binary: EnvoyBinary) -> Result<()> {
+    let reporting = Reporting::start().await?;
+    let envoy = proxy(&binary, [http("web")?]).await?;
+    let access = reporting.webhook.access().await?;
+    let drainer =
+        short_drainer(&envoy, access)?.timing(|timing| timing.min_drain_duration = SECOND);
+    let drainer = drainer.start().await?;
+    drainer.wait_for_envoy().await?;
+    envoy.terminate().await?;
+    drainer.call_drainer_hook()?.wait_for_return().await?;
+    drainer.terminate().await?;
+    let error = drainer.find_log("was never called");
+    assert_eq!(error.unwrap()["level"], "ERROR");
+    drainer.assert_message(&json!({"outcome": "hook-missed"}))?;
+    let counted = r#"drains_total{outcome="hook-missed",cause="eviction",kind="Deployment"} 1"#;
+    reporting.wait_for_metric(counted).await
 }
 
 #[tokio::test]
@@ -370,9 +390,9 @@ async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
     })
     .await?;
     assert!(started.elapsed() > 55 * SECOND, "{:?}", started.elapsed());
-    let unknown = drainer.status().await?.unknown.unwrap_or_default();
-    let want = format!("Envoy's admin interface at {admin}: connection refused");
-    assert_eq!(unknown, want);
+    let status = drainer.status().await?;
+    assert_eq!(status.admin, Some(admin.to_string()));
+    assert_eq!(status.unknown.as_deref(), Some("connection refused"));
     sleep(3 * SECOND).await;
     let wanted = [json!({"setupWarnings": ["admin-unreadable"]})];
     assert_eq!(webhook.reports(), wanted);

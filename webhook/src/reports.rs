@@ -169,13 +169,14 @@ fn cut_event(
     drain: &DrainSummary,
     cut: Option<Cut>,
 ) -> OwnerEvent {
-    use DrainOutcome::{CallsForbidden, Deadline, Drained, Gone, Idle, Unreachable};
+    use DrainOutcome::{CallsForbidden, Deadline, Drained, Gone, HookMissed, Idle, Unreachable};
     let (name, seconds) = (&pod.name, drain.seconds);
     let end = match drain.outcome {
         Deadline => format!("The drain of pod {name} reached its deadline after {seconds:.1} s"),
         outcome @ (Drained | Idle | Gone | CallsForbidden) => {
             format!("The drain of pod {name} ended as {outcome} after {seconds:.1} s")
         }
+        HookMissed => format!("Envoy has ended without a call of its preStop hook in pod {name}"),
         Unreachable => format!(
             "Envoy's admin interface was not found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
         ),

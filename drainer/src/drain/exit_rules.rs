@@ -30,6 +30,8 @@ pub enum DrainOutcome {
     Unreachable,
     /// `admin.allow_paths` forbids a call of the drain, whatever ended it.
     CallsForbidden,
+    /// Envoy has ended without a call of its hook, and without a drain.
+    HookMissed,
 }
 
 /// What to do after a poll.

@@ -124,6 +124,9 @@ impl DrainSummary {
             Some(DrainOutcome::CallsForbidden) => error!(
                 "Envoy has not told all clients to reconnect: write {{prefix: /healthcheck/}} and {{prefix: /drain_listeners}} in admin.allow_paths"
             ),
+            Some(DrainOutcome::HookMissed) => error!(
+                "Envoy has ended, and its preStop hook was never called: if iptables rules of an init container redirect the call, exclude the drainer's port from them. An Envoy that exits by itself looks the same"
+            ),
             _ => {}
         }
         let remaining = self.remaining.as_ref();

@@ -35,8 +35,8 @@ pub(crate) struct AdminClient {
     owners: PrefixOwners,
     /// `None` while unknown.
     hidden_stats: Option<HiddenStats>,
-    /// A hash of the listeners in the last statistics that are in no dump, by which a new one is recognized; 0 for none.
-    unlisted: u64,
+    /// A hash of the last `/listeners`.
+    listed: Option<u64>,
     hasher: RandomState,
     /// The paths that `admin.allow_paths` forbids, of those that were called.
     pub(crate) forbidden: BTreeSet<&'static str>,
@@ -58,6 +58,9 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
+
+/// Envoy's listeners and their addresses, in a few bytes each.
+const LISTENERS: &str = "/listeners?format=json";
 
 const NOT_STATS: &str = "not Envoy's statistics";
 
@@ -82,7 +85,7 @@ impl AdminClient {
             listeners: EnvoyListeners::new(Vec::new(), rules),
             owners: PrefixOwners::default(),
             hidden_stats: None,
-            unlisted: 0,
+            listed: None,
             hasher: RandomState::new(),
             forbidden: BTreeSet::new(),
             are_stats_too_large: false,
@@ -97,6 +100,17 @@ impl AdminClient {
             let _ = or_rejection(self.get(path).await)?;
         }
         Ok(())
+    }
+
+    /// Returns true if Envoy has other listeners than at the last call. Its statistics would show one that is new at its first
+    /// connection, or never: a QUIC listener has the name of a TCP listener with the same address.
+    pub(crate) async fn has_other_listeners(&mut self) -> Result<bool, CallError> {
+        let listed = or_rejection(self.get(LISTENERS).await)?;
+        let listed = self.hasher.hash_one(listed);
+        Ok(self
+            .listed
+            .replace(listed)
+            .is_some_and(|last| last != listed))
     }
 
     /// Makes a call that changes Envoy.
@@ -145,6 +159,8 @@ impl AdminClient {
             }
             other => other?,
         };
+        // Before they are read, so that a later one is recognized.
+        self.has_other_listeners().await?;
         // Perhaps forbidden too, or too many: then only names in statistics are known.
         let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
             self.listeners = EnvoyListeners::new(listeners, self.listeners.rules.clone());
@@ -253,17 +269,9 @@ impl AdminClient {
         owners.add(&stats, &listeners, &self.listeners);
         let (known, hidden) = (&self.listeners, self.hidden_stats.as_ref());
         let mut snapshot = Snapshot::count(&stats, &listeners, known, &owners, hidden);
-        let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
-        let unlisted = listeners.into_keys().filter(is_unlisted);
-        let unlisted = unlisted.map(|name| ("listener", name));
-        let udp_proxies = stats.family("udp.").map(|(prefix, ..)| prefix);
-        let udp_proxies = udp_proxies.filter(|prefix| !known.udp_proxies.contains_key(*prefix));
-        let unlisted = unlisted.chain(udp_proxies.map(|prefix| ("udp", prefix)));
-        let hashes = unlisted.map(|it| self.hasher.hash_one(it));
-        let unlisted = hashes.fold(0, u64::wrapping_add);
-        // One that has gone and comes back may be another.
-        let seen = std::mem::replace(&mut self.unlisted, unlisted);
-        snapshot.has_new_listener = unlisted != 0 && unlisted != seen;
+        drop(stats);
+        drop(body);
+        snapshot.has_new_listener = self.has_other_listeners().await?;
         Ok(snapshot)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Snapshot {
     pub live: Option<bool>,
     /// How many hot restarts the process follows; `None` until its first flush of statistics.
     pub epoch: Option<u64>,
-    /// A listener has appeared since Envoy's setup was read.
+    /// Listeners have changed since Envoy's setup was read, or since the last poll.
     pub has_new_listener: bool,
     /// What is open.
     pub counts: Counts,

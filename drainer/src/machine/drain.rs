@@ -79,7 +79,7 @@ impl Drain {
         drain
     }
 
-    fn new(since: Instant, limit: Duration) -> Self {
+    pub(super) fn new(since: Instant, limit: Duration) -> Self {
         Self {
             since,
             time_limit: since + limit,
@@ -113,19 +113,22 @@ impl Drain {
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let forbidden = monitor.calls.is_forbidden;
-        let forbidden = forbidden.then_some(DrainOutcome::CallsForbidden);
-        let summary = self.summary(forbidden.unwrap_or(outcome), true, monitor);
+        let forbidden = monitor
+            .calls
+            .is_forbidden
+            .then_some(DrainOutcome::CallsForbidden);
+        let summary = self.summary(forbidden.or(Some(outcome)), monitor);
         summary.log("Drain ended");
         summary.shortened()
     }
 
-    fn summary(&self, outcome: DrainOutcome, is_final: bool, monitor: &Monitor) -> DrainSummary {
+    /// The summary of a drain with this outcome; an interim one without.
+    pub(super) fn summary(&self, outcome: Option<DrainOutcome>, monitor: &Monitor) -> DrainSummary {
         let history = &self.history;
         let seconds_to = |at| history.time_to(at).map(seconds);
         DrainSummary {
-            outcome,
-            is_final,
+            outcome: outcome.unwrap_or(DrainOutcome::Deadline),
+            is_final: outcome.is_some(),
             seconds: seconds(self.since.elapsed()),
             seconds_to_failed_health: seconds_to(monitor.calls.late_failure_at()),
             seconds_to_zero: seconds_to(history.below_threshold_since),
@@ -138,7 +141,7 @@ impl Drain {
 
     /// Logs what is open if that has changed, and leaves an interim message in case the pod is killed.
     fn leave_trace(&mut self, monitor: &Monitor) {
-        let summary = self.summary(DrainOutcome::Deadline, false, monitor);
+        let summary = self.summary(None, monitor);
         if summary.remaining != self.logged && self.count_log.should_log(COUNT_LOG_INTERVAL) {
             self.logged.clone_from(&summary.remaining);
             summary.log("Drain continues");

@@ -1,5 +1,6 @@
 //! The monitor of the pod's Envoy: makes all calls to it, keeps what they showed, and publishes it.
 
+use std::mem::replace;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -36,8 +37,10 @@ pub(crate) struct Monitor {
     setup: Option<Setup>,
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
     pub(super) rules: ExitRules,
-    /// A poll has shown an HTTP/3 connection.
-    has_http3: bool,
+    /// When Envoy was last seen live, with its health not failed.
+    pub(super) live_at: Option<Instant>,
+    /// For how long Envoy had been running at the last ping, if that is known.
+    uptime: Option<Duration>,
     /// From when Envoy's setup is worth a read; `None` if it is not.
     inspect_at: Option<Instant>,
     restore_log: LogLimiter,
@@ -73,7 +76,8 @@ impl Monitor {
                 has_responded: false,
                 keeps_health: false,
             },
-            has_http3: false,
+            live_at: None,
+            uptime: None,
             inspect_at: None,
             restore_log: LogLimiter::default(),
         }
@@ -105,24 +109,30 @@ impl Monitor {
         }
     }
 
-    /// Polls once, while nothing drains, and restores Envoy's health if that is due. Returns whether its health was not
-    /// failed, by its statistics or else by `/server_info`; `None` if that is unknown.
+    /// Asks for Envoy's state, while nothing drains, and restores its health if that is due. Returns whether its health was
+    /// not failed, by `/server_info`, which takes the same time in any Envoy, or else by its statistics; `None` if that is
+    /// unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
-        let polled = self.client.poll().await;
-        self.note(&polled);
-        let snapshot = or_rejection(polled)?;
+        let info = or_rejection(self.client.server_info().await);
+        self.note_address();
+        let info = info?.unwrap_or_default();
         self.rules.has_responded = true;
-        let mut live = snapshot.ok().and_then(|snapshot| snapshot.live);
-        if live.is_none() {
-            let info = self.client.server_info().await.unwrap_or_default();
-            live = match info.state {
-                ServerState::Live => Some(true),
-                ServerState::Draining => Some(false),
-                ServerState::Initializing | ServerState::Unknown => None,
-            };
+        let before = replace(&mut self.uptime, info.uptime());
+        if before > self.uptime {
+            self.expect_another_envoy();
         }
+        let live = match info.state {
+            ServerState::Live => Some(true),
+            ServerState::Draining => Some(false),
+            ServerState::Initializing => None,
+            ServerState::Unknown => {
+                let polled = or_rejection(self.client.poll().await)?;
+                polled.ok().and_then(|snapshot| snapshot.live)
+            }
+        };
         let now = Instant::now();
         if live == Some(true) {
+            self.live_at = Some(now);
             self.calls.note_live();
         } else if live == Some(false) && self.calls.restore_at.is_some_and(|at| at <= now) {
             self.restore_health().await;
@@ -144,21 +154,21 @@ impl Monitor {
         }
     }
 
-    /// Publishes the address of the admin interface. Makes an inspection due if that is another one, or if a listener has
-    /// appeared since Envoy's setup was read. A QUIC listener may not, since it has the name of a TCP listener with the same
-    /// address: what shows it is a connection.
-    fn note(&mut self, polled: &Result<Snapshot, CallError>) {
+    /// Publishes the address of the admin interface. Makes an inspection due if that is another one.
+    fn note_address(&mut self) {
         let admin = self.client.address().map(ToString::to_string);
         if self.progress.borrow().admin != admin {
             self.progress.send_modify(|now| now.admin = admin);
             self.expect_another_envoy();
         }
-        let Ok(snapshot) = polled else { return };
-        if snapshot.has_new_listener {
+    }
+
+    /// Notes what a poll has shown. Makes an inspection due if listeners have changed since Envoy's setup was read.
+    fn note(&mut self, polled: &Result<Snapshot, CallError>) {
+        self.note_address();
+        if matches!(polled, Ok(snapshot) if snapshot.has_new_listener) {
             self.request_inspection();
         }
-        let http = snapshot.open().and_then(|open| open.http);
-        self.has_http3 |= http.is_some_and(|http| http.http3 > 0);
     }
 
     /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect at once: Envoy speaks HTTP/3, and the drain
@@ -166,14 +176,16 @@ impl Monitor {
     pub(crate) fn drains_http3(&self) -> bool {
         let have_quic = |all: &EnvoyListeners| !all.names_where(Listener::speaks_quic).is_empty();
         let setup = self.setup.as_ref().filter(|it| it.server.drains_at_once());
-        setup.is_some_and(|it| self.has_http3 || it.listeners.as_ref().is_ok_and(have_quic))
+        setup.is_some_and(|it| it.listeners.as_ref().is_ok_and(have_quic))
     }
 
-    /// Reads Envoy's setup and polls once, while nothing drains. Tests the calls of a drain, once for each Envoy. Returns what
-    /// the poll counted, or why Envoy rejected it.
+    /// Reads Envoy's setup and polls once, while nothing drains. Tests the calls of a drain, once for each start of Envoy.
+    /// Returns what the poll counted, or why Envoy rejected it.
     pub(crate) async fn read_setup(
         &mut self,
     ) -> Result<(Setup, Result<Snapshot, String>), CallError> {
+        // Whether all statistics are too large, which an inspection does not find out.
+        let _ = self.client.poll().await;
         let setup = self.client.inspect().await?;
         if self.setup.is_none() {
             self.client.test_calls().await?;

@@ -33,8 +33,8 @@ const MAX_ENVOY_START: Duration = Duration::from_secs(60);
 /// How long Envoy usually takes to respond; what it lacks until then is not logged.
 const USUAL_ENVOY_START: Duration = Duration::from_secs(5);
 
-/// How often to look for listeners that have appeared since Envoy's setup was read.
-const NEW_LISTENER_INTERVAL: Duration = Duration::from_secs(30);
+/// The same once Envoy's setup was read: less than [`ENVOY_EXIT_BEFORE_HOOK`](super::ENVOY_EXIT_BEFORE_HOOK).
+const SETTLED_INTERVAL: Duration = Duration::from_secs(4);
 
 /// What to do where the admin interface cannot be read.
 const ANNOTATE: &str = "Annotate the pod with envoy-drainer.dev/admin-address";
@@ -60,7 +60,8 @@ impl Standby {
     pub(crate) async fn run<T>(&mut self, monitor: &mut Monitor) -> T {
         loop {
             monitor.client.find_again().await;
-            if monitor.ping().await.is_err() {
+            let has_responded = monitor.ping().await.is_ok();
+            if !has_responded || monitor.client.has_other_listeners().await != Ok(false) {
                 monitor.request_inspection();
             }
             if monitor.is_inspection_due() {
@@ -70,7 +71,7 @@ impl Standby {
             let is_settled = monitor.calls.restore_at.is_none() && !monitor.is_inspection_due()
                 || self.is_admin_reported && monitor.client.address().is_none();
             let pause = if is_settled {
-                NEW_LISTENER_INTERVAL
+                SETTLED_INTERVAL
             } else {
                 STANDBY_INTERVAL
             };
@@ -82,13 +83,7 @@ impl Standby {
     /// listeners may be missing.
     async fn read_setup(&mut self, monitor: &mut Monitor) {
         let read = monitor.read_setup().await;
-        let unknown = read
-            .as_ref()
-            .err()
-            .map(|error| match monitor.client.address() {
-                Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
-                None => error.to_string(),
-            });
+        let unknown = read.as_ref().err().map(ToString::to_string);
         monitor.progress.send_modify(|now| now.unknown = unknown);
         let (setup, snapshot) = match read {
             Ok(read) => read,

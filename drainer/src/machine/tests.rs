@@ -1081,7 +1081,9 @@ async fn drain_works_with_slow_large_or_few_responses() {
         let envoy = FakeEnvoy::new(move |s| open(s).with(fault));
         let (end, message) = end_pod(&envoy).await;
         assert!((9.0..9.0 + limit).contains(&end), "{fault:?}: {end}");
-        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+        let forbidden = (fault == Fault::StatsOnly).then_some("calls-forbidden");
+        let outcome = forbidden.unwrap_or("drained");
+        assert_eq!(message["outcome"], outcome, "{fault:?}: {message}");
         assert_eq!(message["peak"], 1, "{fault:?}: {message}");
         let log = logged();
         for call in ["/healthcheck/fail", "/drain_listeners"] {
@@ -1125,8 +1127,10 @@ async fn other_service_at_admin_address_is_logged() {
         let (end, message) = end_pod(&envoy).await;
         assert_eq!(end, 17.0, "{fault:?}");
         assert_eq!(message["outcome"], "deadline", "{fault:?}");
-        let before = envoy.calls("/healthcheck").into_iter().find(|at| *at < 5.0);
-        assert_eq!(before, None, "another service was called");
+        for call in ["/healthcheck", "GET /healthcheck"] {
+            let before = envoy.calls(call).into_iter().find(|at| *at < 5.0);
+            assert_eq!(before, None, "another service was called");
+        }
         let log = logged();
         let (standby, _) = log.split_once("Pod is terminating").unwrap();
         let is_error =
@@ -1178,7 +1182,7 @@ async fn unflushed_total_is_not_zero() {
     });
     let (end, message) = end_pod(&envoy).await;
     assert!((13.0..13.3).contains(&end), "{end}");
-    assert_eq!(message["outcome"], "drained", "{message}");
+    assert_eq!(message["outcome"], "calls-forbidden", "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -1207,4 +1211,78 @@ async fn health_is_restored_after_any_fault() {
             "{fault:?}: {log:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_tested_once_for_each_start_of_envoy() {
+    for (behaviour, starts) in [
+        ((|_| IDLE) as Script, &[0.0][..]),
+        // No ping is refused.
+        (SUCCEEDED, &[0.0, 8.0]),
+        (RESTARTED, &[0.0, 24.0]),
+    ] {
+        let envoy = FakeEnvoy::new(behaviour);
+        let log = Scenario::new(behaviour, &[]).run_on(&envoy).await;
+        assert!(log.is_empty(), "{log:?}");
+        for call in [
+            "healthcheck/fail",
+            "healthcheck/ok",
+            "drain_listeners?graceful&skip_exit",
+        ] {
+            let tests = envoy.calls(&format!("GET /{call}"));
+            let mut rounded: Vec<_> = tests.iter().map(|at| at.round()).collect();
+            // There are two calls for listeners.
+            rounded.dedup();
+            assert_eq!(rounded, starts, "{call}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn released_drainer_asks_for_no_statistics() {
+    use Event::{Drainer, Envoy};
+    let envoy = FakeEnvoy::new(|_| IDLE);
+    let events = [(1.0, Envoy), (1.0, Drainer)];
+    Scenario::new(|_| IDLE, &events).run_on(&envoy).await;
+    let released = envoy.calls("/stats").into_iter();
+    assert_eq!(released.filter(|at| (20.0..80.0).contains(at)).count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn envoy_that_ends_without_its_hook_is_reported() {
+    use Event::{Drainer, Envoy, Sigterm};
+    let exits: Script = |s| if s < 20.0 { IDLE } else { GONE };
+    type Case<'a> = (Script, &'a [(f64, Event)], &'a str);
+    let missed = r#"{"outcome":"hook-missed","#;
+    let table: [Case<'_>; 5] = [
+        (exits, &[(20.1, Drainer)], missed),
+        (exits, &[(20.1, Drainer), (21.5, Sigterm)], missed),
+        // It has exited long before.
+        (exits, &[(26.0, Drainer)], ""),
+        (
+            exits,
+            &[(19.0, Envoy), (20.1, Drainer)],
+            r#"{"outcome":"gone","#,
+        ),
+        (|_| IDLE, &[(20.1, Drainer)], ""),
+    ];
+    for (behaviour, events, want) in table {
+        let scenario = Scenario::new(behaviour, events);
+        scenario.run().await;
+        let message = scenario.message();
+        assert!(message.starts_with(want), "{events:?}: {message}");
+        assert_eq!(message.is_empty(), want.is_empty(), "{events:?}: {message}");
+        let log = logged();
+        let errors = log.lines().filter(|line| line.contains("was never called"));
+        assert_eq!(
+            errors.count(),
+            usize::from(want == missed),
+            "{events:?}: {log}"
+        );
+    }
+    // Envoy is told to exit first, as in a Job.
+    let scenario = Scenario::new(exits, &[(20.1, Drainer)]);
+    let scenario = scenario.with(|timing| timing.min_drain_duration = Duration::ZERO);
+    scenario.run().await;
+    assert_eq!(scenario.message(), "");
 }

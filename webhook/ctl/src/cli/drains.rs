@@ -35,9 +35,9 @@ reads the webhook's Events about drains that cut something. These outlive the po
 right to list pods and events, and with --watch the right to watch them. It warns of what it may not read. It \
 keeps the last 5,000 drains.
 
-OUTCOME is draining, drained, idle, gone, deadline, unreachable or calls-forbidden. It is killed if the pod was \
-killed in mid-drain: what is known of it is from shortly before. It is unknown if the drainer wrote no summary, \
-because it was killed or there was no Envoy to drain.
+OUTCOME is draining, drained, idle, gone, deadline, unreachable, calls-forbidden or hook-missed. It is killed if \
+the pod was killed in mid-drain: what is known of it is from shortly before. It is unknown if the drainer wrote no \
+summary, because it was killed or there was no Envoy to drain.
 LAST NEW is when the last new connection came, in seconds from the start of the drain: a minimum beyond that was \
 not needed.
 CUT is what was in flight at the end: requests, upgrades and TCP connections, or connections if Envoy hides what \
