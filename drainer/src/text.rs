@@ -1,40 +1,16 @@
 //! Text from elsewhere, made safe to print. A terminal or a CI log executes what names, messages and files contain.
 
-use std::fmt::Display;
-
 /// Escapes each character that [`needs_escape`], as in `\u{1b}`. Line breaks are escaped too.
 pub fn printable(text: &str) -> String {
-    escape(text, |char| char.escape_default().to_string())
-}
-
-/// Escapes these characters within the strings of JSON. The line breaks between its values stay.
-pub fn printable_json(json: &str) -> String {
-    escape(json, |char| match char {
-        '\n' => char.to_string(),
-        _ => {
-            let units = char.encode_utf16(&mut [0; 2]).to_vec();
-            units.iter().map(|unit| format!("\\u{unit:04x}")).collect()
-        }
-    })
-}
-
-fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
     let mut printable = String::with_capacity(text.len());
     for char in text.chars() {
         if needs_escape(char) {
-            printable.push_str(&escaped(char));
+            printable.extend(char.escape_default());
         } else {
             printable.push(char);
         }
     }
     printable
-}
-
-/// Formats a count: `1 pod`, `2 pods`.
-pub fn plural(count: impl Display, noun: &str) -> String {
-    let count = count.to_string();
-    let ending = if count == "1" { "" } else { "s" };
-    format!("{count} {noun}{ending}")
 }
 
 /// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use drainer::text::plural;
 use drainer::{DrainSummary, Remaining};
 use serde::Serialize;
 use strum::Display;
+
+use super::excerpt::plural;
 
 /// The reason of an Event about a drain that cut something.
 pub const DRAIN_CUT: &str = "DrainCut";

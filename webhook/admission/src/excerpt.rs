@@ -1,5 +1,7 @@
 //! Excerpts of foreign text that are safe to show: one line, bounded, without control characters.
 
+use std::fmt::Display;
+
 use drainer::text::needs_escape;
 
 /// Returns the text on one line, with a space for each character that [`needs_escape`], cut to at most
@@ -11,6 +13,13 @@ pub(super) fn excerpt(text: &str, max_len: usize) -> String {
     }
     let end = text.floor_char_boundary(max_len.saturating_sub(ellipsis.len()));
     text[..end].replace(needs_escape, " ") + ellipsis
+}
+
+/// Formats a count: `1 pod`, `2 pods`.
+pub fn plural(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    let ending = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{ending}")
 }
 
 /// Lists at most `max` texts; the others are only counted.

@@ -43,7 +43,7 @@ pub use cut::{Cut, CutCounts, DRAIN_CUT, SUMMARY_ANNOTATION};
 pub use decide::{Decision, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};
-pub use excerpt::list;
+pub use excerpt::{list, plural};
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{

@@ -4,10 +4,11 @@ use std::fmt::{Display, Write};
 use std::ops::Deref;
 
 use anstyle::Style;
-use drainer::text::{printable, printable_json};
+use drainer::text::printable;
+use flags::logs::printable_json;
 use serde::Serialize;
 
-pub use drainer::text::plural;
+pub use admission::plural;
 
 /// Maximum width of a line in characters; a longer word is not broken.
 const WIDTH: usize = 92;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::panic;
 
 use clap::ValueEnum;
-use drainer::text::printable_json;
+use drainer::text::needs_escape;
 use tracing::{Level, error};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
@@ -58,6 +58,20 @@ impl LogArgs {
             error!(location, "Panicked");
         }));
     }
+}
+
+/// Escapes each character that [`needs_escape`] within the strings of JSON. The line breaks between its values stay.
+pub fn printable_json(json: &str) -> String {
+    let mut printable = String::with_capacity(json.len());
+    for char in json.chars() {
+        if needs_escape(char) && char != '\n' {
+            let units = char.encode_utf16(&mut [0; 2]).to_vec();
+            printable.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            printable.push(char);
+        }
+    }
+    printable
 }
 
 // === impl LogWriter ===
