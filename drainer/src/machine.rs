@@ -77,12 +77,12 @@ impl Machine {
     async fn run_once(&mut self) -> ControlFlow<()> {
         self.stand_by().await;
         match self.wait().await {
-            Decision::StandBy | Decision::Wait { .. } => return ControlFlow::Continue(()),
+            Decision::StandBy | Decision::Wait(_) => return ControlFlow::Continue(()),
             Decision::Drain(end) => {
                 self.monitor.calls.begin_drain();
                 self.drain(end).await?;
             }
-            Decision::DrainSoftly { since } => {
+            Decision::DrainSoftly(since) => {
                 if let Some(end) = self.drain_softly(since).await {
                     self.drain(end).await?;
                 }
@@ -96,8 +96,7 @@ impl Machine {
                 self.report_missed_hook().await;
                 let mut signals = self.signals.subscribe();
                 let next = signals.wait_for(TerminationSignals::is_any);
-                let next = timeout(WITHOUT_ENVOY, next).await;
-                return match next {
+                return match timeout(WITHOUT_ENVOY, next).await {
                     Ok(Ok(now)) if now.is_sigterm_alone() => ControlFlow::Break(()),
                     _ => ControlFlow::Continue(()),
                 };
@@ -122,14 +121,30 @@ impl Machine {
         }
     }
 
-    /// Waits until it is clear what is ending, or until no signal is left.
+    /// Waits until it is clear what is ending, or until no signal is left. No call to Envoy is cancelled by a change of the
+    /// signals before that.
     async fn wait(&mut self) -> Decision {
         self.monitor.set_phase(DrainPhase::Waiting);
         let mut signals = self.signals.subscribe();
-        let (admin, states) = watch::channel(AdminState::Unknown);
+        let (admin, mut states) = watch::channel(AdminState::Unknown);
+        let decide = async {
+            loop {
+                let state = *states.borrow_and_update();
+                let decision = signals.borrow_and_update().decide(Instant::now(), state);
+                let Decision::Wait(until) = decision else {
+                    return decision;
+                };
+                tokio::select! {
+                    biased;
+                    _ = signals.changed() => {}
+                    _ = states.changed() => {}
+                    () = sleep_until(until) => {}
+                }
+            }
+        };
         tokio::select! {
             biased;
-            decision = until_decided(&mut signals, states) => decision,
+            decision = decide => decision,
             never = self.watch_admin(&admin) => never,
         }
     }
@@ -210,21 +225,20 @@ impl Machine {
     /// Drains Envoy, since the pod ends. Then hooks are answered at once until it is clear whether the drainer or its Envoy
     /// ends. If Envoy is still draining when the pod would be gone, neither does: its health is restored.
     async fn drain(&mut self, end: PodEnd) -> ControlFlow<()> {
-        let config = &self.monitor.config;
-        let pod_limit = config.grace_period.max(config.settings.timing.time_limit());
+        let monitor = &mut self.monitor;
+        let time_limit = monitor.config.settings.timing.time_limit();
+        let pod_limit = monitor.config.grace_period.max(time_limit);
         let restore_at = end.envoy_hook_since + pod_limit + POD_EXIT_MARGIN;
-        let drain = Drain::full(end, &self.monitor);
-        let summary = drain.run(&mut self.monitor).await;
-        self.monitor
-            .set_phase(DrainPhase::Released(summary.outcome));
+        let summary = Drain::full(end, monitor).run(monitor).await;
+        monitor.set_phase(DrainPhase::Released(summary.outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);
-        let config = &self.monitor.config;
+        let config = &monitor.config;
         summary.write(&config.termination_log);
         Report::Drain(summary).send(&config.webhook).await;
         let mut signals = self.signals.subscribe();
         tokio::select! {
             biased;
-            _ = signals.wait_for(TerminationSignals::has_sigterm) => return ControlFlow::Break(()),
+            _ = signals.wait_for(|now| now.sigterm.is_some()) => return ControlFlow::Break(()),
             () = self.until_live() => {}
             () = sleep_until(restore_at) => {
                 warn!("Envoy is not live, and no SIGTERM has arrived: restoring Envoy's health when it responds");
@@ -259,34 +273,13 @@ impl Machine {
 
     /// Lets the hooks that are open return.
     fn answer_hooks(&self) {
-        self.signals
-            .send_modify(TerminationSignals::answer_open_hooks);
+        self.signals.send_modify(TerminationSignals::answer_hooks);
     }
 
     async fn until_live(&mut self) {
         while self.monitor.ping().await != Ok(Some(true)) {
             // Short, since a pod that ends meanwhile is not drained.
             sleep(REFUSAL_POLL_PAUSE).await;
-        }
-    }
-}
-
-/// Waits for a decision other than to wait. No call to Envoy is cancelled by a change of the signals before that.
-async fn until_decided(
-    signals: &mut watch::Receiver<TerminationSignals>,
-    mut admin: watch::Receiver<AdminState>,
-) -> Decision {
-    loop {
-        let state = *admin.borrow_and_update();
-        let decision = signals.borrow_and_update().decide(Instant::now(), state);
-        let Decision::Wait { until } = decision else {
-            return decision;
-        };
-        tokio::select! {
-            biased;
-            _ = signals.changed() => {}
-            _ = admin.changed() => {}
-            () = sleep_until(until) => {}
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct TerminationSignals {
     /// When each open call of a [`Hook`] came, the oldest first. The server limits their number.
     hooks: [Vec<Instant>; 2],
     /// SIGTERM, which is never taken back.
-    sigterm: Option<Instant>,
+    pub(super) sigterm: Option<Instant>,
     /// Hooks return at once, those that are open and new ones.
     is_releasing: bool,
     /// How often hooks were released.
@@ -70,18 +70,12 @@ pub(crate) enum AdminState {
 pub(crate) enum Decision {
     /// Nothing is ending.
     StandBy,
-    /// What is ending is open until then, if no signal changes.
-    Wait {
-        /// When to decide again.
-        until: Instant,
-    },
+    /// What is ending is open: decide again at this time, if no signal changes before.
+    Wait(Instant),
     /// The pod ends: drain Envoy.
     Drain(PodEnd),
-    /// Envoy's hook alone: drain Envoy as far as that can be undone.
-    DrainSoftly {
-        /// When it was called.
-        since: Instant,
-    },
+    /// Envoy's hook alone, which was called at this time: drain Envoy as far as that can be undone.
+    DrainSoftly(Instant),
     /// The pod does not end, or there is nothing to drain: let the hooks return.
     Release,
     /// The same where the drainer's hook alone is open and no Envoy runs: exit at the SIGTERM that follows.
@@ -120,11 +114,9 @@ pub(crate) async fn hold(signals: &watch::Sender<TerminationSignals>, hook: Hook
 
 impl<'a> HookCall<'a> {
     fn open(signals: &'a watch::Sender<TerminationSignals>, hook: Hook) -> Self {
-        let (mut releases, called_at) = (0, Instant::now());
-        signals.send_modify(|signals| {
-            releases = signals.releases;
-            signals.hooks[hook as usize].push(called_at);
-        });
+        let called_at = Instant::now();
+        let releases = signals.borrow().releases;
+        signals.send_modify(|signals| signals.hooks[hook as usize].push(called_at));
         Self {
             signals,
             hook,
@@ -137,14 +129,13 @@ impl<'a> HookCall<'a> {
 impl Drop for HookCall<'_> {
     fn drop(&mut self) {
         self.signals.send_if_modified(|signals| {
-            // A release has counted it as closed.
-            let is_counted = signals.releases == self.releases;
-            if is_counted {
-                let open = &mut signals.hooks[self.hook as usize];
-                let closed = open.iter().position(|at| *at == self.called_at);
-                closed.map(|index| open.remove(index));
+            if signals.releases != self.releases {
+                // The release has closed it.
+                return false;
             }
-            is_counted
+            let open = &mut signals.hooks[self.hook as usize];
+            let closed = open.iter().position(|at| *at == self.called_at);
+            closed.map(|index| open.remove(index)).is_some()
         });
     }
 }
@@ -157,13 +148,13 @@ impl TerminationSignals {
         self.sigterm.get_or_insert(at);
     }
 
-    /// Lets all hooks return, those that are open and new ones, until [`TerminationSignals::answer_open_hooks`].
+    /// Lets all hooks return, those that are open and new ones, until [`TerminationSignals::answer_hooks`].
     pub(crate) fn release_hooks(&mut self) {
         self.is_releasing = true;
     }
 
     /// Lets the hooks that are open return, and holds those that are called from now on.
-    pub(crate) fn answer_open_hooks(&mut self) {
+    pub(crate) fn answer_hooks(&mut self) {
         *self = Self {
             sigterm: self.sigterm,
             releases: self.releases + 1,
@@ -179,11 +170,6 @@ impl TerminationSignals {
     /// Returns true after SIGTERM, where Envoy's hook is not open.
     pub(crate) fn is_sigterm_alone(&self) -> bool {
         self.sigterm.is_some() && self.pod_end().is_none()
-    }
-
-    /// Returns true after SIGTERM.
-    pub(crate) fn has_sigterm(&self) -> bool {
-        self.sigterm.is_some()
     }
 
     /// Returns the proof that the pod ends, if it does.
@@ -205,28 +191,18 @@ impl TerminationSignals {
     /// Decides at `now` what to do, given what the `admin` interface has shown since the first signal.
     pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Decision {
         use AdminState::{NoEnvoy, Refusing, Responding, Unknown};
-        let wait = |until: Instant, end| {
-            if now >= until {
-                end
-            } else {
-                Decision::Wait { until }
-            }
-        };
+        use Decision::{Drain, DrainSoftly, Exit, Release, ReleaseDrainer, StandBy, Wait};
+        let wait = |until, end| if now < until { Wait(until) } else { end };
         if let Some(end) = self.pod_end() {
-            return Decision::Drain(end);
+            return Drain(end);
         }
         let [envoy, drainer] = &self.hooks;
-        match (envoy.first(), drainer.first(), self.sigterm) {
-            (None, None, None) => Decision::StandBy,
-            (Some(_), ..) if admin == Refusing => Decision::Release,
-            (Some(&since), ..) => wait(
-                since + ENVOY_ALONE,
-                match admin {
-                    Responding => Decision::DrainSoftly { since },
-                    _ => Decision::Release,
-                },
-            ),
-            (None, drainer, Some(sigterm)) => {
+        match (envoy.first(), drainer.first(), self.sigterm, admin) {
+            (None, None, None, _) => StandBy,
+            (Some(_), .., Refusing) => Release,
+            (Some(&since), .., Responding) => wait(since + ENVOY_ALONE, DrainSoftly(since)),
+            (Some(&since), ..) => wait(since + ENVOY_ALONE, Release),
+            (None, drainer, Some(sigterm), _) => {
                 let limit = match admin {
                     Refusing => WITHOUT_ENVOY,
                     NoEnvoy(delay) => delay.min(SIGTERM_ALONE),
@@ -234,13 +210,13 @@ impl TerminationSignals {
                 };
                 let until = sigterm + limit;
                 let until = drainer.map_or(until, |&since| until.min(since + DRAINER_ALONE));
-                wait(until, Decision::Exit)
+                wait(until, Exit)
             }
-            (None, Some(&since), None) => match admin {
-                Unknown | Responding => wait(since + DRAINER_ALONE, Decision::Release),
-                // The hook of an Envoy that runs would have come.
-                _ => wait(since + WITHOUT_ENVOY, Decision::ReleaseDrainer),
-            },
+            (None, Some(&since), None, Unknown | Responding) => {
+                wait(since + DRAINER_ALONE, Release)
+            }
+            // The hook of an Envoy that runs would have come.
+            (None, Some(&since), None, _) => wait(since + WITHOUT_ENVOY, ReleaseDrainer),
         }
     }
 }
@@ -265,8 +241,8 @@ mod tests {
                 envoy_hook_since: at(envoy),
             })
         };
-        let softly = |second| Decision::DrainSoftly { since: at(second) };
-        let until = |second| Decision::Wait { until: at(second) };
+        let softly = |second| Decision::DrainSoftly(at(second));
+        let until = |second| Decision::Wait(at(second));
         // Envoy's hook, the drainer's hook, SIGTERM, now, admin, decision
         let table = [
             (None, None, None, 99.0, Responding, StandBy),
@@ -349,7 +325,7 @@ mod tests {
         let first = HookCall::open(&signals, Hook::Envoy);
         let second = HookCall::open(&signals, Hook::Envoy);
         drop(first);
-        assert!(matches!(decide(), Decision::Wait { .. }));
+        assert!(matches!(decide(), Decision::Wait(_)));
         drop(second);
         assert_eq!(decide(), Decision::StandBy);
     }
@@ -384,12 +360,12 @@ mod tests {
         };
         tokio::join!(held, late);
         let open = HookCall::open(&signals, Hook::Envoy);
-        signals.send_modify(TerminationSignals::answer_open_hooks);
+        signals.send_modify(TerminationSignals::answer_hooks);
         assert_eq!(decide(), Decision::StandBy);
         let next = HookCall::open(&signals, Hook::Envoy);
         // Its client goes only now: that closes no other call.
         drop(open);
-        assert!(matches!(decide(), Decision::Wait { .. }));
+        assert!(matches!(decide(), Decision::Wait(_)));
         drop(next);
         assert_eq!(decide(), Decision::StandBy);
     }
