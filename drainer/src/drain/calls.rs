@@ -104,18 +104,17 @@ impl EnvoyCalls {
         is_quiet: bool,
         phase: DrainPhase,
     ) -> Option<AdminCall> {
+        use AdminCall::{DrainInboundListeners, DrainListeners, FailHealth};
         use DrainPhase::{Draining, SoftDraining};
         let when = self.fail_health_when;
         let is_rejected = self.listeners == CallState::Rejected && when != FailHealthWhen::AtEnd;
-        let is_health_due = when.is_due(now, no_http3_since, is_quiet) || is_rejected;
+        let is_time = when.is_due(now, no_http3_since, is_quiet) || is_rejected;
+        let is_health_due = self.health == CallState::Pending && is_time;
+        let are_listeners_due = self.listeners == CallState::Pending;
         match phase {
-            SoftDraining | Draining if self.health == CallState::Pending && is_health_due => {
-                Some(AdminCall::FailHealth)
-            }
-            Draining if self.listeners == CallState::Pending && self.spares_outbound => {
-                Some(AdminCall::DrainInboundListeners)
-            }
-            Draining if self.listeners == CallState::Pending => Some(AdminCall::DrainListeners),
+            SoftDraining | Draining if is_health_due => Some(FailHealth),
+            Draining if are_listeners_due && self.spares_outbound => Some(DrainInboundListeners),
+            Draining if are_listeners_due => Some(DrainListeners),
             _ => None,
         }
     }

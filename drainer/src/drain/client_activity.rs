@@ -42,21 +42,15 @@ impl Traffic {
     /// Adds the counters of a poll. Returns `None` if one of them is lower than before: Envoy was
     /// restarted, or a listener was removed, so there is nothing to compare with.
     pub(crate) fn add(&mut self, counters: Counters) -> Option<TrafficDelta> {
-        let Some(last) = self.last.replace(counters) else {
-            return Some(TrafficDelta {
-                connections_reused: counters.requests.is_none(),
-                ..TrafficDelta::default()
-            });
-        };
+        // The first poll shows no increase.
+        let last = self.last.replace(counters).unwrap_or(counters);
         let before = std::mem::take(&mut self.silent);
         let new = counters.since(last)?;
         let http = new.requests.unwrap_or_default();
         let sending = http.connections.saturating_add(http.tcp);
         self.silent = before.saturating_add(http.accepted).saturating_sub(sending);
-        let accepted = new
-            .accepted
-            .saturating_add(before)
-            .saturating_sub(self.silent);
+        let accepted = new.accepted.saturating_add(before);
+        let accepted = accepted.saturating_sub(self.silent);
         // Excluded listeners may share the prefix: each of their connections may be a health check.
         let checks = new.health_checks.saturating_sub(new.excluded);
         let clients = accepted.saturating_sub(checks);
@@ -125,13 +119,11 @@ fn ceil_div(span: Duration, by: Duration) -> u32 {
 impl ConnectionArrivals {
     /// Adds what connected before the poll at `at`; `None` if it is unknown.
     pub(crate) fn add(&mut self, at: Instant, delta: Option<TrafficDelta>, quiet: QuietWindow) {
-        let Some(delta) = delta else {
-            *self = Self {
-                history: VecDeque::from([(at, ArrivalCounts::default())]),
-                ..Self::default()
-            };
-            return;
-        };
+        if delta.is_none() {
+            // Counts as the first poll.
+            *self = Self::default();
+        }
+        let delta = delta.unwrap_or_default();
         self.total.clients = self.total.clients.saturating_add(delta.clients);
         if delta.clients > 0 || self.history.is_empty() {
             self.history.push_back((at, self.total));

@@ -70,7 +70,7 @@ pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
     publish(&waiting_for);
     let ask_until_replaced = async {
         loop {
-            let waited = Instant::now().saturating_duration_since(since);
+            let waited = since.elapsed();
             let answer = ask().await;
             let answer = answer.map_err(|error| format!("an answer of the webhook: {error}"));
             let missing = match answer.and_then(|answer| answer.outcome(waited)) {
@@ -87,13 +87,12 @@ pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
     };
     let outcome = timeout_at(since + limit, ask_until_replaced).await;
     let outcome = outcome.unwrap_or(ReplacementOutcome::Timeout);
-    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
+    let seconds = duration::seconds(since.elapsed());
     let waiting_for = (outcome == ReplacementOutcome::Timeout).then_some(waiting_for);
-    match &waiting_for {
-        None => info!(%outcome, seconds, "Waited for a replacement"),
-        Some(waiting_for) => {
-            warn!(%waiting_for, seconds, "No replacement is ready in time: draining without one");
-        }
+    if let Some(waiting_for) = &waiting_for {
+        warn!(%waiting_for, seconds, "No replacement is ready in time: draining without one");
+    } else {
+        info!(%outcome, seconds, "Waited for a replacement");
     }
     ReplacementWait {
         outcome,
@@ -116,15 +115,13 @@ impl Replacement {
     /// # Errors
     /// What is missing for that.
     fn outcome(&self, waited: Duration) -> Result<ReplacementOutcome, String> {
-        match &self.unready[..] {
+        let unready = self.unready.join(", ");
+        match self.unready.len() {
             _ if self.services == 0 => Ok(ReplacementOutcome::NoService),
-            [] if self.terminating || waited >= MAX_LAG => Ok(ReplacementOutcome::Ready),
-            [] => Err("endpoints that show this pod as terminating".to_owned()),
-            [one] => Err(format!("another ready endpoint of Service {one}")),
-            all => Err(format!(
-                "another ready endpoint of Services {}",
-                all.join(", ")
-            )),
+            0 if self.terminating || waited >= MAX_LAG => Ok(ReplacementOutcome::Ready),
+            0 => Err("endpoints that show this pod as terminating".to_owned()),
+            1 => Err(format!("another ready endpoint of Service {unready}")),
+            _ => Err(format!("another ready endpoint of Services {unready}")),
         }
     }
 }

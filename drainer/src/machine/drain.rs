@@ -113,10 +113,7 @@ impl Drain {
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let forbidden = monitor
-            .calls
-            .is_forbidden
-            .then_some(DrainOutcome::CallsForbidden);
+        let forbidden = (monitor.calls.is_forbidden).then_some(DrainOutcome::CallsForbidden);
         let summary = self.summary(forbidden.or(Some(outcome)), monitor);
         summary.log("Drain ended");
         summary.shortened()
@@ -146,11 +143,9 @@ impl Drain {
             self.logged.clone_from(&summary.remaining);
             summary.log("Drain continues");
         }
-        if let Some(limiter) = &mut self.interim_message
-            && limiter.should_log(INTERIM_INTERVAL)
-        {
-            let file = &monitor.config.termination_log;
-            summary.shortened().write(file);
+        let interim = self.interim_message.as_mut();
+        if interim.is_some_and(|limiter| limiter.should_log(INTERIM_INTERVAL)) {
+            summary.shortened().write(&monitor.config.termination_log);
         }
     }
 
@@ -216,8 +211,7 @@ impl Drain {
         monitor.request_inspection();
         loop {
             let are_made = self.make_due_calls(monitor).await;
-            let left = self.deadline(monitor);
-            let left = left.saturating_duration_since(Instant::now());
+            let left = (self.deadline(monitor)).saturating_duration_since(Instant::now());
             monitor.progress.send_modify(|progress| {
                 let is_soft = progress.phase == DrainPhase::SoftDraining;
                 progress.health_kept = monitor.calls.is_health_kept();
@@ -270,13 +264,12 @@ impl Drain {
             error!(call = path, %error, "Envoy rejected the call: draining without it");
             return true;
         }
-        let is_absence = error.is_absence();
-        if is_absence {
-            self.history.start(Instant::now(), false);
-        }
         let should_log = self.log_limiter.should_log(LOG_INTERVAL);
-        if should_log && is_absence {
-            warn!(absence = %error, "Envoy cannot be drained: waiting for min-drain-duration");
+        if error.is_absence() {
+            self.history.start(Instant::now(), false);
+            if should_log {
+                warn!(absence = %error, "Envoy cannot be drained: waiting for min-drain-duration");
+            }
         } else if should_log {
             let admin = monitor.client.address().map(tracing::field::display);
             warn!(call = path, admin, %error, "Envoy did not respond: retrying until the deadline");
