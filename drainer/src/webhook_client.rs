@@ -86,21 +86,19 @@ async fn exchange(
         exchange.await.with_context(|| address.to_string())
     };
     let ip = access.ip.map(|ip| SocketAddr::new(ip, port));
-    let mut failure = String::new();
-    if let Some(ip) = ip {
-        match exchange_with(ip).await {
-            Err(error) => failure = format!("{error:#}; "),
-            response => return response,
-        }
-    }
-    let exchange_with_host = async {
+    let exchange_by_name = async {
         let resolved = lookup_host(address).await;
         let mut addresses = resolved.with_context(|| format!("cannot resolve {address}"))?;
         let other = addresses.find(|&address| Some(address) != ip);
         exchange_with(other.with_context(|| format!("{address} has no other address"))?).await
     };
-    let response = exchange_with_host.await;
-    response.map_err(|error| anyhow!("{failure}{error:#}"))
+    let Some(ip) = ip else {
+        return exchange_by_name.await;
+    };
+    match exchange_with(ip).await {
+        Err(first) => (exchange_by_name.await).map_err(|other| anyhow!("{first:#}; {other:#}")),
+        response => response,
+    }
 }
 
 /// TLS 1.3 with these CAs: DER in base64, comma-separated.

@@ -110,21 +110,20 @@ impl Standby {
 
     /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
     fn warn_of_unreadable_admin(&mut self, monitor: &Monitor, error: &CallError) {
-        let now = Instant::now();
+        let age = self.started_at.elapsed();
         let (kind, remedy) = match error {
             CallError::Ambiguous(_) => (SetupWarningKind::AdminAmbiguous, ANNOTATE),
             CallError::Http(PermissionDenied) => (SetupWarningKind::AdminUnreadable, ADMIT),
             error if error.is_absence() => (SetupWarningKind::AdminNone, ANNOTATE_OTHER),
             _ => (SetupWarningKind::AdminUnreadable, ANNOTATE_OTHER),
         };
-        let is_denied = matches!(error, CallError::Http(PermissionDenied));
-        let is_final = is_denied || error.is_rejection();
-        let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
+        let is_final = matches!(error, CallError::Http(PermissionDenied)) || error.is_rejection();
+        let is_worth_log = is_final || age >= USUAL_ENVOY_START;
         if is_worth_log && self.setup_log.should_log(LOG_INTERVAL) {
             let admin = monitor.client.address().map(display);
             error!(admin, %error, "{}. {remedy}", kind.message());
         }
-        if now >= self.started_at + MAX_ENVOY_START && !self.is_admin_reported {
+        if age >= MAX_ENVOY_START && !self.is_admin_reported {
             self.is_admin_reported = true;
             report(monitor, vec![kind]);
         }
@@ -134,9 +133,8 @@ impl Standby {
 /// Reports setup warnings, if there are any, while standby goes on.
 fn report(monitor: &Monitor, warnings: Vec<SetupWarningKind>) {
     let access = monitor.config.webhook.clone();
-    if warnings.is_empty() || !access.reports {
-        return;
+    if !warnings.is_empty() {
+        // Lost if the drainer exits meanwhile; it ends within a second.
+        tokio::spawn(async move { Report::SetupWarnings(warnings).send(&access).await });
     }
-    // Lost if the drainer exits meanwhile; it ends within a second.
-    tokio::spawn(async move { Report::SetupWarnings(warnings).send(&access).await });
 }
