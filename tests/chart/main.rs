@@ -1,9 +1,6 @@
 //! What Helm renders from the chart: it fits the program, and Kubernetes knows every field.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests may panic, and so may their helpers"
-)]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 mod artifact_hub;
 mod cabundle_policy;

@@ -122,10 +122,8 @@ fn helm_test_has_read_rights_alone() {
         "--show-only=templates/tests/check.yaml",
     ];
     let objects = objects(&helm.run(args).unwrap());
-    let kinds: Vec<_> = objects
-        .iter()
-        .map(|it| it["kind"].as_str().unwrap())
-        .collect();
+    let kinds = objects.iter().map(|it| it["kind"].as_str().unwrap());
+    let kinds: Vec<_> = kinds.collect();
     assert_eq!(
         kinds,
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Pod"]

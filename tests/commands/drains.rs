@@ -187,11 +187,8 @@ async fn list_has_each_drain_once_the_newest_last() {
     let output = drains(&api, &["--namespace", "shop"]).await;
     golden::check("drains/list.txt", text(&output.stdout));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let requests: Vec<_> = api
-        .take_requests()
-        .into_iter()
-        .map(|it| it.request_line)
-        .collect();
+    let requests = api.take_requests().into_iter();
+    let requests: Vec<_> = requests.map(|it| it.request_line).collect();
     assert_eq!(
         requests,
         [

@@ -1,9 +1,6 @@
 //! What the commands of `envoy-drainer` print, in the processes that a user starts: against files, or a fake API server.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests may panic, and so may their helpers"
-)]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 // `envoy-drainer check`.
 mod check;

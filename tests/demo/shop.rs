@@ -97,13 +97,9 @@ impl DemoCluster {
             .listener(http("http")?.port(Port::prefer(8080)?))
             .listener(tcp("tcp")?.port(Port::prefer(9000)?))
             .upstream(&upstream);
-        let remaining = envoy()?
-            .binary(&binary)
-            .listener(http("http")?)
-            .listener(tcp("tcp")?)
-            .upstream(&upstream)
-            .start()
-            .await?;
+        let remaining = envoy()?.binary(&binary).listener(http("http")?);
+        let remaining = remaining.listener(tcp("tcp")?).upstream(&upstream);
+        let remaining = remaining.start().await?;
         Ok(Self {
             envoy: binary,
             drainer: Program::drainer()?,

@@ -34,11 +34,9 @@ impl ScenarioReport {
     /// Adds the requests of a load, by kind and in total.
     pub(crate) fn add_load(&mut self, report: &Report) {
         for kind in &report.kinds {
-            let failed: Vec<_> = kind
-                .failed
-                .iter()
-                .map(|(failure, count)| format!("{count} {failure}"))
-                .collect();
+            let failed = kind.failed.iter();
+            let failed = failed.map(|(failure, count)| format!("{count} {failure}"));
+            let failed: Vec<_> = failed.collect();
             let sent = kind.sent;
             let value = match kind.failed.values().sum::<u64>() {
                 0 => format!("0 of {sent} failed"),

@@ -531,10 +531,8 @@ impl Document {
 
     /// Returns the review's bytes, at most [`MAX_BODY`] of them.
     pub(crate) fn body(&self) -> Vec<u8> {
-        let (before, after) = self
-            .template
-            .split_once(PLACEHOLDER)
-            .expect("every template has a placeholder");
+        let parts = self.template.split_once(PLACEHOLDER);
+        let (before, after) = parts.expect("every template has a placeholder");
         let available = self.capacity - before.len() - after.len();
         let mut body = Vec::with_capacity(self.capacity);
         body.extend_from_slice(before.as_bytes());

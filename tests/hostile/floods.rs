@@ -153,10 +153,8 @@ async fn unusual_reviews_create_no_metric_series() {
             _ => ("/apiVersion", unusual("version")),
         };
         let review = review(&format!("{n}")).with(pointer, value);
-        connection
-            .send(inject_request(review.bytes()))
-            .await
-            .unwrap();
+        let sent = connection.send(inject_request(review.bytes()));
+        sent.await.unwrap();
         match n {
             99 => expected = metric_series(&webhook).await.unwrap(),
             9_999 => assert_eq!(metric_series(&webhook).await.unwrap(), expected),

@@ -56,6 +56,15 @@ fn has_run_in_namespace(test: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// Runs the rest of the test of this name in a network namespace of its own.
+macro_rules! in_namespace {
+    ($test:literal) => {
+        if has_run_in_namespace($test)? {
+            return Ok(());
+        }
+    };
+}
+
 /// Prepares a drainer without an annotated address, with this hint.
 fn hinted_drainer(hint: &AdminAddress) -> Result<DrainerBuilder> {
     let drainer = quick_drainer(hint)?.timing(|timing| {
@@ -83,9 +92,7 @@ async fn wait_for_admin(drainer: &Drainer, envoy: &Envoy) -> Result<()> {
 
 #[tokio::test]
 async fn admin_interface_is_found_at_any_address() -> Result<()> {
-    if has_run_in_namespace("admin_interface_is_found_at_any_address")? {
-        return Ok(());
-    }
+    in_namespace!("admin_interface_is_found_at_any_address");
     type AdminPlacement = fn(Bootstrap) -> Bootstrap;
     let at_hint: AdminPlacement = |envoy| match Port::prefer(9901) {
         Ok(port) => envoy.admin_port(port).admin_on_any_ipv6(),
@@ -125,9 +132,7 @@ async fn admin_interface_is_found_at_any_address() -> Result<()> {
 
 #[tokio::test]
 async fn pod_whose_envoy_never_started_ends_at_once() -> Result<()> {
-    if has_run_in_namespace("pod_whose_envoy_never_started_ends_at_once")? {
-        return Ok(());
-    }
+    in_namespace!("pod_whose_envoy_never_started_ends_at_once");
     let _other = Upstream::start().await?;
     // Servers that do not answer, and how long the pod may take to end.
     for (silent, limit) in [(0, 2), (8, 6)] {
@@ -144,9 +149,7 @@ async fn pod_whose_envoy_never_started_ends_at_once() -> Result<()> {
 
 #[tokio::test]
 async fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Result<()> {
-    if has_run_in_namespace("envoy_without_admin_interface_holds_a_pod_for_the_minimum_only")? {
-        return Ok(());
-    }
+    in_namespace!("envoy_without_admin_interface_holds_a_pod_for_the_minimum_only");
     let _other = Upstream::start().await?;
     let drainer = searching_drainer().await?;
     assert_took(drainer.drain_pod().await?, MINIMUM);
@@ -162,9 +165,7 @@ async fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Res
 
 #[tokio::test]
 async fn envoy_of_another_pod_on_the_node_is_left_alone() -> Result<()> {
-    if has_run_in_namespace("envoy_of_another_pod_on_the_node_is_left_alone")? {
-        return Ok(());
-    }
+    in_namespace!("envoy_of_another_pod_on_the_node_is_left_alone");
     for binary in envoy_versions::all()? {
         let (own, other) = (web_envoy(&binary).await?, web_envoy(&binary).await?);
         let drainer = |hint: &AdminAddress| -> Result<_> {
@@ -208,9 +209,7 @@ async fn relay(to: &AdminAddress) -> Result<std::net::SocketAddr> {
 
 #[tokio::test]
 async fn reverse_proxy_to_the_admin_interface_is_no_second_envoy() -> Result<()> {
-    if has_run_in_namespace("reverse_proxy_to_the_admin_interface_is_no_second_envoy")? {
-        return Ok(());
-    }
+    in_namespace!("reverse_proxy_to_the_admin_interface_is_no_second_envoy");
     for binary in envoy_versions::all()? {
         let envoy = web_envoy(&binary).await?;
         let proxy = relay(envoy.admin_address()).await?;
@@ -224,9 +223,7 @@ async fn reverse_proxy_to_the_admin_interface_is_no_second_envoy() -> Result<()>
 
 #[tokio::test]
 async fn listener_that_leads_to_another_envoy_is_not_taken() -> Result<()> {
-    if has_run_in_namespace("listener_that_leads_to_another_envoy_is_not_taken")? {
-        return Ok(());
-    }
+    in_namespace!("listener_that_leads_to_another_envoy_is_not_taken");
     for binary in envoy_versions::all()? {
         // As in another pod: nothing of it listens here but its socket in a volume.
         let other = envoy()?.binary(&binary).admin_unix().start().await?;
@@ -264,16 +261,11 @@ async fn listener_that_leads_to_another_envoy_is_not_taken() -> Result<()> {
 
 #[tokio::test]
 async fn silent_servers_do_not_delay_a_drain() -> Result<()> {
-    if has_run_in_namespace("silent_servers_do_not_delay_a_drain")? {
-        return Ok(());
-    }
+    in_namespace!("silent_servers_do_not_delay_a_drain");
     let silent = (101..=140).map(|port| std::net::TcpListener::bind(("127.0.0.1", port)));
     let _silent: Vec<_> = silent.collect::<std::io::Result<_>>()?;
-    let envoy = envoy_with_upstream()
-        .await?
-        .listener(http("web")?)
-        .start()
-        .await?;
+    let envoy = envoy_with_upstream().await?.listener(http("web")?);
+    let envoy = envoy.start().await?;
     let drainer = searching_drainer().await?;
     let _hooks = drainer.call_pod_hooks()?;
     let called_at = Instant::now();
@@ -284,9 +276,7 @@ async fn silent_servers_do_not_delay_a_drain() -> Result<()> {
 
 #[tokio::test]
 async fn envoy_that_is_restarted_with_another_address_is_found_again() -> Result<()> {
-    if has_run_in_namespace("envoy_that_is_restarted_with_another_address_is_found_again")? {
-        return Ok(());
-    }
+    in_namespace!("envoy_that_is_restarted_with_another_address_is_found_again");
     for binary in envoy_versions::all()? {
         // Before the pod's end is known, and while its drain waits.
         for is_known in [false, true] {

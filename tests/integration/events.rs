@@ -83,10 +83,8 @@ async fn forged_reviews_reach_no_other_path_or_excluded_namespace() {
     .chain(uids.iter().map(|uid| skipped_review("shop", uid)))
     .chain(names.iter().map(|name| with_name(name)));
     let requests = requests_for(forged).await;
-    let lines: Vec<_> = requests
-        .iter()
-        .map(|request| &request.request_line)
-        .collect();
+    let lines = requests.iter().map(|request| &request.request_line);
+    let lines: Vec<_> = lines.collect();
     assert_eq!(lines, Vec::<&String>::new());
 }
 

@@ -50,10 +50,8 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     assert_eq!(report.failed(), 0, "{report}");
     envoy.wait_until_draining().await?;
     let failed_after = hooks.called_at().elapsed();
-    let open = envoy
-        .admin()
-        .stat("http.quic.downstream_cx_http3_active")
-        .await?;
+    let gauge = "http.quic.downstream_cx_http3_active";
+    let open = envoy.admin().stat(gauge).await?;
     assert_eq!(open, Some(0));
     assert!(hooks.is_waiting());
     assert!(!drainer.status().await?.health_kept);

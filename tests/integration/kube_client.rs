@@ -167,10 +167,8 @@ async fn secret_is_created_empty_and_written_at_its_resource_version() {
 
     let [before, after] = [("b", vec![3]), ("a", vec![1, 2])]
         .map(|(key, value)| BTreeMap::from([(key.to_owned(), value)]));
-    store
-        .write_secret(&secret_with(before), after)
-        .await
-        .unwrap();
+    let secret = secret_with(before);
+    store.write_secret(&secret, after).await.unwrap();
     let request = api.take_requests().remove(0);
     assert_eq!(
         request.request_line,

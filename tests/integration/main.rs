@@ -1,9 +1,6 @@
 //! Tests of running programs through their public interfaces, with real Envoys, real TLS and a fake API server.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests may panic, and so may their helpers"
-)]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 // The admin interface that `add-admin` adds.
 mod added_admin;

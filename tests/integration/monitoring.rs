@@ -172,10 +172,8 @@ async fn queries_find_the_metrics_of_a_webhook() -> Result<()> {
     let exported = exported_names(&Client::from(webhook.metrics).get("/metrics").await?.body);
     let prometheus = Prometheus::start(&webhook.metrics.to_string()).await?;
     let check_names = |about: &str, expr: &str| {
-        let unknown: Vec<_> = metric_names(expr)
-            .into_iter()
-            .filter(|name| !exported.contains(*name))
-            .collect();
+        let mut unknown = metric_names(expr);
+        unknown.retain(|name| !exported.contains(*name));
         assert!(unknown.is_empty(), "{about}: {unknown:?} in {expr}");
     };
 
@@ -263,10 +261,8 @@ fn every_alert_is_tested_and_explained() {
 #[test]
 fn dashboard_is_laid_out_without_overlap() {
     let dashboard = dashboard();
-    let ids: BTreeSet<_> = items(&dashboard, "panels")
-        .iter()
-        .map(|panel| panel["id"].as_u64().unwrap())
-        .collect();
+    let all = items(&dashboard, "panels").iter();
+    let ids: BTreeSet<_> = all.map(|it| it["id"].as_u64().unwrap()).collect();
     assert_eq!(ids.len(), items(&dashboard, "panels").len());
     let variable = &dashboard["templating"]["list"][0];
     assert_eq!(variable["type"], "datasource");
@@ -281,10 +277,8 @@ fn dashboard_is_laid_out_without_overlap() {
     }
     for panel in panels(&dashboard) {
         assert_eq!(panel["datasource"], source, "{panel}");
-        let references: BTreeSet<_> = items(panel, "targets")
-            .iter()
-            .map(|target| text(target, "refId"))
-            .collect();
+        let targets = items(panel, "targets").iter();
+        let references: BTreeSet<_> = targets.map(|it| text(it, "refId")).collect();
         assert_eq!(references.len(), items(panel, "targets").len(), "{panel}");
     }
 }

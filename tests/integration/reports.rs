@@ -186,10 +186,9 @@ async fn numbers_decide_what_was_cut(binary: EnvoyBinary) -> Result<()> {
     assert_eq!(reporting.fail_on_cut(&message).await?, Some(1));
     // One request may remain.
     let envoy = web_envoy(&binary).await?;
-    let drainer = short_drainer(&envoy, access)?
-        .with_config(|config| config.settings.exit_at_connections = 1)
-        .start()
-        .await?;
+    let drainer = short_drainer(&envoy, access)?;
+    let drainer = drainer.with_config(|config| config.settings.exit_at_connections = 1);
+    let drainer = drainer.start().await?;
     let _request = slow_request(envoy.client("web"), 30 * SECOND);
     wait_for_active_requests(&envoy, 1).await?;
     drainer.drain_pod().await?;
@@ -246,10 +245,8 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
         json!({"setupWarnings": ["edge"]}),
         json!({"drain": drain, "setupWarnings": []}),
     ] {
-        let response = reporting
-            .webhook
-            .report("forger", forged.to_string())
-            .await?;
+        let response = reporting.webhook.report("forger", forged.to_string());
+        let response = response.await?;
         let status = response.status();
         assert_eq!(status, StatusCode::BAD_REQUEST, "{forged}: {response:?}");
     }
@@ -380,10 +377,8 @@ async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
     let webhook = DrainerApiServer::start(false, true).await;
     let closed_port = Port::free()?;
     let admin = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, closed_port.number()).into());
-    let drainer = drainer(&admin)?
-        .with_config(|config| config.webhook = webhook.access())
-        .start()
-        .await?;
+    let drainer = drainer(&admin)?.with_config(|config| config.webhook = webhook.access());
+    let drainer = drainer.start().await?;
     let started = Instant::now();
     wait_until("a report", 70 * SECOND, || async {
         Ok(!webhook.reports().is_empty())

@@ -125,11 +125,9 @@ async fn log_has_a_line_per_request_and_no_content() {
     }
     let log = program.process.log();
     assert!(!log.contains("hunter2"), "{log}");
-    let lines: Vec<Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .filter(|line: &Value| !line["outcome"].is_null())
-        .collect();
+    let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines = lines.filter(|line: &Value| !line["outcome"].is_null());
+    let lines: Vec<_> = lines.collect();
     let facts = |line: &Value| {
         ["outcome", "code", "namespace", "name", "level"]
             .map(|key| line[key].as_str().unwrap_or("").to_owned())
@@ -189,10 +187,8 @@ async fn review_flood_does_not_flood_the_log() {
     sleep(Duration::from_secs(1)).await;
     assert_admits(&program).await;
     let log = program.process.log();
-    let lines = log
-        .lines()
-        .filter(|line| line.contains("\"outcome\":"))
-        .count();
+    let is_outcome = |line: &&str| line.contains("\"outcome\":");
+    let lines = log.lines().filter(is_outcome).count();
     let most = 200 + 20 * (1 + started.elapsed().as_secs() as usize);
     assert!((200..=most).contains(&lines), "{lines} of {most}");
     assert!(log.contains("Admission log lines dropped"), "{log}");
@@ -235,11 +231,8 @@ async fn only_clients_of_the_client_ca_connect() {
 
         // A file that cannot be used changes nothing, and one that can is taken over.
         fs::write(&file, "nothing").unwrap();
-        program
-            .process
-            .wait_for_log("Failed to reload client CA")
-            .await
-            .unwrap();
+        let logged = program.process.wait_for_log("Failed to reload client CA");
+        logged.await.unwrap();
         assert!(is_admitted(https(), Some(&of_old)).await);
         assert!(!is_admitted(https(), None).await);
         fs::write(&file, [old.pem(), new.pem()].concat()).unwrap();
@@ -301,10 +294,8 @@ async fn secret_content_is_never_logged() {
     api.set_response(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
     let process = start_with_kubeconfig(&api, &dir);
-    process
-        .wait_for_log("Failed to reconcile certificate")
-        .await
-        .unwrap();
+    let logged = process.wait_for_log("Failed to reconcile certificate");
+    logged.await.unwrap();
     let log = process.log();
     assert!(!log.contains("deep"), "{log}");
     assert!(log.contains("invalid response"), "{log}");

@@ -63,12 +63,8 @@ impl Pod {
     pub(super) async fn launch(
         change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
     ) -> Result<Self> {
-        let envoy = envoy_with_upstream()
-            .await?
-            .listener(http("web")?)
-            .listener(tcp("stream")?)
-            .start()
-            .await?;
+        let envoy = envoy_with_upstream().await?.listener(http("web")?);
+        let envoy = envoy.listener(tcp("stream")?).start().await?;
         Ok(Self {
             drainer: change(drainer(envoy.admin_address())?).launch().await?,
             envoy,

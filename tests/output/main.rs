@@ -1,10 +1,7 @@
 //! What the webhook answers, and the pages that are generated from the code: golden pods and pages. No test starts a
 //! program.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests may panic, and so may their helpers"
-)]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 // How an AdmissionReview becomes a patch: the golden pairs of tests/golden.
 mod admit;

@@ -26,10 +26,8 @@ fn explain(annotations: &str, spec: &str, others: &str) -> Value {
 /// The codes of the reasons and warnings, separated by spaces.
 fn codes(pod: &Value) -> String {
     let lists = ["reasons", "warnings"].map(|list| pod[list].as_array().expect("a list"));
-    let codes = lists
-        .into_iter()
-        .flatten()
-        .map(|it| it["code"].as_str().expect("a code"));
+    let all = lists.into_iter().flatten();
+    let codes = all.map(|it| it["code"].as_str().expect("a code"));
     Vec::from_iter(codes).join(" ")
 }
 

@@ -57,16 +57,12 @@ fn figures_between_markers_are_written_again() {
 
 #[test]
 fn a_line_below_each_picture_has_the_command_that_measured_it() {
-    let pages: Vec<_> = pages()
-        .into_iter()
-        .map(|it| fs::read_to_string(it).unwrap())
-        .collect();
+    let pages = pages().into_iter();
+    let pages: Vec<_> = pages.map(|it| fs::read_to_string(it).unwrap()).collect();
     for entry in fs::read_dir(docs().join("images")).unwrap() {
         let link = format!("images/{})", entry.unwrap().file_name().display());
-        let below: Vec<_> = pages
-            .iter()
-            .flat_map(|page| page.split(&link).skip(1))
-            .collect();
+        let below = pages.iter().flat_map(|page| page.split(&link).skip(1));
+        let below: Vec<_> = below.collect();
         assert!(!below.is_empty(), "no page has {link}");
         for below in below {
             let line = below.trim_start().lines().next().unwrap_or_default();

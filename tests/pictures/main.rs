@@ -46,10 +46,8 @@ fn main() -> Result<()> {
 /// Draws what drills lost, for each way to end a pod.
 fn draw_losses() -> Result<String> {
     let drills = drill_reports::read(Setting::BehindLag)?;
-    let drills: Vec<_> = drills
-        .iter()
-        .map(|(end, report)| (end.name(), report))
-        .collect();
+    let drills = drills.iter().map(|(end, report)| (end.name(), report));
+    let drills: Vec<_> = drills.collect();
     compare_losses(&drills)
 }
 

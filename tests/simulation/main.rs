@@ -1,9 +1,6 @@
 //! Simulations of the certificates of several replicas on a virtual clock, with an API server in memory.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests may panic, and so may their helpers"
-)]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 use std::time::Duration;
 

@@ -30,11 +30,8 @@ pub fn all() -> Result<Vec<EnvoyBinary>> {
         return Ok(vec![EnvoyBinary { version, path }]);
     }
     let requested = env_var("ENVOY_VERSIONS");
-    let mut versions: Vec<_> = requested
-        .as_deref()
-        .unwrap_or(DEFAULT_VERSIONS)
-        .split_whitespace()
-        .collect();
+    let versions = requested.as_deref().unwrap_or(DEFAULT_VERSIONS);
+    let mut versions: Vec<_> = versions.split_whitespace().collect();
     ensure!(!versions.is_empty(), "ENVOY_VERSIONS names no version");
     versions.sort_by_key(|version| version_numbers(version));
     versions.into_iter().map(find).collect()

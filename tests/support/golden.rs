@@ -77,10 +77,8 @@ pub fn check_file(path: &Path, actual: &str) {
     if expected == actual {
         return;
     }
-    let common = expected
-        .lines()
-        .zip(actual.lines())
-        .take_while(|(expected, actual)| expected == actual);
+    let lines = expected.lines().zip(actual.lines());
+    let common = lines.take_while(|(expected, actual)| expected == actual);
     let line = common.count();
     let excerpt = |text: &str| {
         text.lines()

@@ -160,11 +160,8 @@ impl HttpsClient {
     /// When the connection or the handshake fails.
     pub async fn connect(&self) -> Result<HttpsConnection> {
         let stream = self.connect_tls().await?;
-        let leaf = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(<[_]>::first);
+        let certificates = stream.get_ref().1.peer_certificates();
+        let leaf = certificates.and_then(<[_]>::first);
         let certificate = leaf.context("the server sent no certificate")?.to_vec();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         Ok(HttpsConnection {

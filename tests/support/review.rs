@@ -95,10 +95,8 @@ impl ReviewBuilder {
         let (parent, key) = pointer
             .rsplit_once('/')
             .expect("a JSON pointer contains a slash");
-        let parent = self
-            .0
-            .pointer_mut(parent)
-            .expect("the review has the parent");
+        let parent = self.0.pointer_mut(parent);
+        let parent = parent.expect("the review has the parent");
         parent[key] = value.into();
         self
     }

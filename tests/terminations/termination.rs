@@ -45,10 +45,8 @@ pub(crate) struct TerminationResult {
 
 impl fmt::Display for TerminationResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let outcome = self
-            .message
-            .as_ref()
-            .map_or("no message", |it| it.outcome.into());
+        let message = self.message.as_ref();
+        let outcome = message.map_or("no message", |it| it.outcome.into());
         let Self {
             seed, sent, failed, ..
         } = self;

@@ -104,20 +104,16 @@ impl Injection {
         let result = AdmissionResult::read(&admit(body, &defaults())?, pod(body)?);
         let pod: Pod = serde_json::from_value(result.pod)?;
         let spec = pod.spec.context("the pod has no spec")?;
-        let old_volumes = before
-            .spec
-            .and_then(|spec| spec.volumes)
-            .unwrap_or_default();
+        let old_volumes = before.spec.and_then(|spec| spec.volumes);
+        let old_volumes = old_volumes.unwrap_or_default();
         let mut volumes = spec.volumes.unwrap_or_default();
         volumes.retain(|volume| !old_volumes.contains(volume));
         let sidecars = spec.init_containers.unwrap_or_default();
         let drainer = sidecars
             .into_iter()
             .find(|container| container.name == CONTAINER_NAME);
-        let envoy = spec
-            .containers
-            .into_iter()
-            .find(|container| container.name == ENVOY);
+        let mut containers = spec.containers.into_iter();
+        let envoy = containers.find(|container| container.name == ENVOY);
         Ok(Self {
             drainer: drainer.context("no native sidecar was injected")?,
             volumes,
@@ -171,10 +167,8 @@ impl Injection {
         let metadata = &mut pod.metadata;
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.extend(self.annotations.clone());
-        metadata
-            .labels
-            .get_or_insert_default()
-            .extend(self.labels.clone());
+        let labels = metadata.labels.get_or_insert_default();
+        labels.extend(self.labels.clone());
         let spec = pod.spec.as_mut().context("the pod has no spec")?;
         spec.termination_grace_period_seconds = self.grace;
         spec.volumes
@@ -185,10 +179,8 @@ impl Injection {
             .push(self.drainer.clone());
         let mut containers = spec.containers.iter_mut();
         let envoy = containers.find(|container| container.name == ENVOY);
-        envoy
-            .context("the pod has no Envoy")?
-            .lifecycle
-            .clone_from(&self.lifecycle);
+        let envoy = envoy.context("the pod has no Envoy")?;
+        envoy.lifecycle.clone_from(&self.lifecycle);
         Ok(())
     }
 }

@@ -39,11 +39,9 @@ pub(crate) async fn measure(drainer: DrainerBuilder) -> Result<()> {
         token: token.path().to_owned(),
         ..WebhookAccess::default()
     };
-    let drainer = drainer
-        .timing(|timing| timing.wait_for_replacement = 600 * SECOND)
-        .with_config(|config| config.webhook = access)
-        .start()
-        .await?;
+    let drainer = drainer.timing(|timing| timing.wait_for_replacement = 600 * SECOND);
+    let drainer = drainer.with_config(|config| config.webhook = access);
+    let drainer = drainer.start().await?;
     let _hooks = drainer.call_pod_hooks()?;
     let want = "another ready endpoint of Service edge";
     drainer

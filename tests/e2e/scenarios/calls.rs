@@ -63,10 +63,8 @@ pub(crate) async fn drainer_has_no_token(fixture: &ClusterFixture<'_>) -> Result
     let list = format!("list {TOKEN_DIR}");
     let entries = exec_in_drainer(&namespace, &pod, &list).await?;
     // The kubelet's own directories of a projected volume, `..data` and what that points to, are empty.
-    let files: Vec<_> = entries
-        .lines()
-        .filter(|name| !name.starts_with(".."))
-        .collect();
+    let files = entries.lines().filter(|name| !name.starts_with(".."));
+    let files: Vec<_> = files.collect();
     fixture.add_row("files in the token's directory", files.len().to_string());
     ensure!(files.is_empty(), "the drainer has {files:?}");
     Ok(())

@@ -88,8 +88,8 @@ pub(crate) async fn short_deletions_lose_no_request_of_5_s(
 ) -> Result<()> {
     let clients = load()
         .slow(8.0, Duration::from_secs(5))
-        .connection_per_request(20.0)
-        .request_timeout(Duration::from_secs(15));
+        .connection_per_request(20.0);
+    let clients = clients.request_timeout(Duration::from_secs(15));
     let edge = start(fixture, |_| Ok(())).await?;
     let report = disrupt_under_load(fixture, &edge, clients, async || {
         for pod in edge.pods().await? {

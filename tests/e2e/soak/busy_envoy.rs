@@ -140,11 +140,9 @@ impl Fixture {
             bootstrap = bootstrap.listener(tcp(&format!("listener-{number}"))?);
         }
         let envoy = bootstrap.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .program(&program)
-            .timing(|timing| timing.drain_timeout = length)
-            .start()
-            .await?;
+        let drainer = drainer(envoy.admin_address())?.program(&program);
+        let drainer = drainer.timing(|timing| timing.drain_timeout = length);
+        let drainer = drainer.start().await?;
         drainer.wait_for_envoy().await?;
         let mut load = JoinSet::new();
         for _ in 0..CONNECTIONS {

@@ -283,10 +283,8 @@ impl RunningAttack {
     /// Closes all connections.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(());
-        let result = self
-            .thread
-            .join()
-            .map_err(|_| anyhow!("the thread panicked"));
+        let result = self.thread.join();
+        let result = result.map_err(|_| anyhow!("the thread panicked"));
         result.flatten().expect("the attack did not fail");
     }
 }

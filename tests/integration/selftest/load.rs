@@ -220,11 +220,8 @@ async fn good_server_fails_no_request() -> Result<()> {
 async fn closed_port_counts_as_refused() -> Result<()> {
     let mut server = ScriptedServer::start(|_| reply(ECHO)).await?;
     server.tasks.shutdown().await;
-    let all = load()
-        .connection_per_request(20.0)
-        .keep_alive(20.0)
-        .http2(20.0)
-        .stream(20.0, SECOND);
+    let all = load().connection_per_request(20.0).keep_alive(20.0);
+    let all = all.http2(20.0).stream(20.0, SECOND);
     let empty_service = Arc::new(Service::new(Duration::ZERO));
     for service in [&empty_service, &server.service] {
         let running = all.clone().start(service);
@@ -262,12 +259,8 @@ async fn connection_with_close_header_is_not_reused() -> Result<()> {
 
 /// Starts an Envoy and a Service in front of it.
 async fn start_envoy_with_service() -> Result<(Envoy, Arc<Service>)> {
-    let envoy = envoy_with_upstream()
-        .await?
-        .listener(http("web")?)
-        .listener(tcp("stream")?)
-        .start()
-        .await?;
+    let envoy = envoy_with_upstream().await?.listener(http("web")?);
+    let envoy = envoy.listener(tcp("stream")?).start().await?;
     let service = Arc::new(Service::new(Duration::ZERO));
     service.add_ready(Endpoint {
         tcp: Some(envoy.address("stream")),

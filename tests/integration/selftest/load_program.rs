@@ -61,11 +61,8 @@ async fn report(load: Child) -> Result<Report> {
 
 #[tokio::test]
 async fn every_kind_of_client_reaches_its_rate_once_the_target_responds() -> Result<()> {
-    let tcp = load()
-        .keep_alive(100.0)
-        .connection_per_request(20.0)
-        .slow(8.0, 3 * SECOND / 10)
-        .http2(50.0);
+    let tcp = load().keep_alive(100.0).connection_per_request(20.0);
+    let tcp = tcp.slow(8.0, 3 * SECOND / 10).http2(50.0);
     let of_tcp = "keep-alive | one connection per request | 0.3 s responses | HTTP/2";
     // Without a TCP listener.
     let quic = load().http3(50.0).slow_http3(10.0, 3 * SECOND / 10);

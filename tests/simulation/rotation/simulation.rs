@@ -282,10 +282,8 @@ impl Simulation {
         // Nothing is promised for a clock that is weeks ahead while another replica is disconnected.
         let mut jumps = self.slots.iter().filter_map(|slot| slot.clock_jump.get());
         let is_ahead = jumps.any(ClockJump::is_ahead);
-        let is_disconnected = self
-            .slots
-            .iter()
-            .any(|slot| slot.connectivity.get() != Connectivity::Connected);
+        let mut connectivity = self.slots.iter().map(|slot| slot.connectivity.get());
+        let is_disconnected = connectivity.any(|it| it != Connectivity::Connected);
         let is_issue_due = Instant::now() >= self.issue_at && !is_disconnected && !is_ahead;
         let fault_count = self.fault_count;
         // A replica that starts just after the external CA has changed must notice that it is new.

@@ -91,10 +91,8 @@ impl TrustChecker {
         if self.violation.borrow().is_some() {
             return;
         }
-        let state = self
-            .cluster
-            .secret()
-            .and_then(|mut it| it.remove("state.json"));
+        let secret = self.cluster.secret();
+        let state = secret.and_then(|mut it| it.remove("state.json"));
         let is_abandoned = state.is_some_and(|it| it.ends_with(b"\"isAbandoned\":true}"));
         if is_abandoned && self.ready_replicas() == 0 {
             self.outage_end.set(Some(Instant::now()));

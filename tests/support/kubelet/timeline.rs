@@ -88,10 +88,8 @@ impl PodTermination {
     pub fn time_of(&self, container: &str, step: Step) -> Option<Duration> {
         let events = self.timeline.lock();
         let matches = |event: &&Event| event.container == container && event.step == step;
-        let event = events
-            .iter()
-            .filter(matches)
-            .find(|event| event.at >= self.start);
+        let mut matching = events.iter().filter(matches);
+        let event = matching.find(|event| event.at >= self.start);
         event.map(|event| event.at - self.start)
     }
 }

@@ -83,10 +83,8 @@ impl LoadBalancer {
     }
 
     pub(super) fn open_connections(&self, name: &str) -> usize {
-        let backend = self
-            .backends
-            .iter()
-            .find(|backend| backend.endpoint.name == name);
+        let mut backends = self.backends.iter();
+        let backend = backends.find(|backend| backend.endpoint.name == name);
         backend.map_or(0, |backend| {
             Arc::strong_count(&backend.connection_count) - 1
         })
@@ -104,10 +102,8 @@ impl LoadBalancer {
         let ready: Vec<_> = self.backends.iter().filter(is_ready).collect();
         let remains = |backend: &&&Backend| !backend.terminating_since.is_some_and(is_known);
         if ready.iter().any(|backend| remains(&backend)) {
-            return ready
-                .into_iter()
-                .filter(|backend| remains(&backend))
-                .collect();
+            let remaining = ready.into_iter().filter(|backend| remains(&backend));
+            return remaining.collect();
         }
         ready
     }
