@@ -35,10 +35,8 @@ impl Setup {
     /// Returns true if there are OUTBOUND listeners, for the app's own calls, and a drain of INBOUND ones alone makes all
     /// clients reconnect at once.
     pub(crate) fn can_spare_outbound(&self) -> bool {
-        let untold = self
-            .listeners
-            .as_ref()
-            .map(EnvoyListeners::untold_beside_outbound);
+        let listeners = self.listeners.as_ref();
+        let untold = listeners.map(EnvoyListeners::untold_beside_outbound);
         self.server.drains_at_once() && untold == Ok(Some(Vec::new()))
     }
 }

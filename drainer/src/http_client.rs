@@ -4,7 +4,6 @@
 //! is ending. Connecting takes microseconds within a pod.
 
 use std::io::{self, ErrorKind};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -13,13 +12,8 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
 #[cfg(test)]
-use {std::future::ready, tokio::io::DuplexStream};
-
-use crate::settings::admin_address::AdminAddress;
-use crate::settings::duration::format;
+use {crate::settings::admin_address::AdminAddress, tokio::io::DuplexStream};
 
 /// Read buffer of a connection in bytes, for a head or a part of a body. Hyper's default grows to
 /// 400 KiB.
@@ -51,38 +45,6 @@ tokio::task_local! {
     pub(crate) static IN_MEMORY: Box<dyn Fn(&AdminAddress) -> io::Result<DuplexStream>>;
 }
 
-/// Calls `path` at `address`. `limit` is the timeout of the whole call, including the connection, and `max_body` the
-/// maximum size of the response's body, in bytes.
-pub(crate) async fn call(
-    address: &AdminAddress,
-    method: Method,
-    path: &str,
-    limit: Duration,
-    max_body: usize,
-) -> Result<Response<Bytes>, HttpError> {
-    let call = async {
-        #[cfg(test)]
-        if let Ok(connected) = IN_MEMORY.try_with(|connect| connect(address)) {
-            let stream = connect(ready(connected)).await?;
-            return exchange(stream, request(method, path), max_body).await;
-        }
-        let socket = match address {
-            AdminAddress::Tcp(address) => {
-                let stream = connect(TcpStream::connect(address)).await?;
-                return exchange(stream, request(method, path), max_body).await;
-            }
-            AdminAddress::Path(path) => path.clone(),
-            // Tokio takes a path that begins with NUL for a name in the abstract namespace.
-            AdminAddress::Abstract(name) => format!("\0{name}"),
-        };
-        let stream = connect(UnixStream::connect(socket)).await?;
-        exchange(stream, request(method, path), max_body).await
-    };
-    let no_response = || format!("no response within {}", format(limit));
-    let called = timeout(limit, call).await;
-    called.unwrap_or_else(|_| Err(HttpError::NoResponse(no_response())))
-}
-
 /// A request without a body. Envoy returns 400 without a host, and accepts any.
 pub(crate) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
     let builder = Request::builder().method(method).uri(path);
@@ -91,7 +53,10 @@ pub(crate) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
     request.expect("paths are written in this crate")
 }
 
-async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S, HttpError> {
+/// Waits for a connection, and says why there is none.
+pub(crate) async fn connect<S>(
+    connecting: impl Future<Output = io::Result<S>>,
+) -> Result<S, HttpError> {
     connecting.await.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => HttpError::ConnectionRefused,
         ErrorKind::PermissionDenied => HttpError::PermissionDenied,

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -105,8 +105,12 @@ impl Server {
             let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, _)) if local_socket::is_own_process(&stream) => {
-                    let permit = permit.expect("never closed");
-                    tokio::spawn(self.clone().serve_local(stream, permit));
+                    let (server, permit) = (self.clone(), permit.expect("never closed"));
+                    tokio::spawn(async move {
+                        let respond =
+                            async |request: String| server.local_response(&request, permit).await;
+                        connection::serve(stream, sleep(HEAD_TIMEOUT), respond).await;
+                    });
                 }
                 Ok(_) => {}
                 Err(error) => retry_accept(&error, &mut log).await,
@@ -138,27 +142,17 @@ impl Server {
                     }
                     let (evict, evicted) = oneshot::channel();
                     pending.push_back(evict);
-                    let permit = permit.expect("never closed");
-                    tokio::spawn(self.clone().serve_tcp(stream, permit, evicted));
+                    let (server, permit) = (self.clone(), permit.expect("never closed"));
+                    tokio::spawn(async move {
+                        let respond = async |request: String| server.port_response(&request).await;
+                        let evicted = timeout(HEAD_TIMEOUT, evicted);
+                        connection::serve(stream, evicted, respond).await;
+                        drop(permit);
+                    });
                 }
                 Err(error) => retry_accept(&error, &mut log).await,
             }
         }
-    }
-
-    async fn serve_local(self: Arc<Self>, stream: UnixStream, permit: OwnedSemaphorePermit) {
-        let respond = async |request: String| self.local_response(&request, permit).await;
-        connection::serve(stream, sleep(HEAD_TIMEOUT), respond).await;
-    }
-
-    async fn serve_tcp(
-        self: Arc<Self>,
-        stream: TcpStream,
-        _permit: OwnedSemaphorePermit,
-        evicted: oneshot::Receiver<()>,
-    ) {
-        let respond = async |request: String| self.port_response(&request).await;
-        connection::serve(stream, timeout(HEAD_TIMEOUT, evicted), respond).await;
     }
 
     /// Responds to a process of the drainer's container. Its hook gives up the `permit` of a connection without a request.
@@ -240,6 +234,7 @@ mod tests {
     use std::pin::pin;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio::time::Instant;
 
     use super::*;

@@ -33,9 +33,11 @@ pub async fn run(config: &Config, sigterm: impl Future) {
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
         connections: watch::Sender::default(),
     };
-    let (version, admin) = (env!("CARGO_PKG_VERSION"), config.admin_address.as_ref());
-    let admin = admin.map(display);
-    info!(version, admin, port, "Drainer started");
+    let admin = config.admin_address.as_ref().map(display);
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        admin, port, "Drainer started"
+    );
     let delay = config.settings.health_failure_delay;
     for (setting, reason) in config.settings.timing.settings_without_effect(delay) {
         warn!("{setting} {reason}");

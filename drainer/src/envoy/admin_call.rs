@@ -5,10 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use strum::{IntoStaticStr, VariantNames};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 
-use crate::http_client::{self, HttpError};
+use crate::http_client::HttpError::{self, ConnectionRefused, NoResponse, TooLarge};
+use crate::http_client::{connect, exchange, request};
 use crate::settings::admin_address::AdminAddress;
+use crate::settings::duration::format;
 use crate::text::printable;
+
+use CallError::{Ambiguous, Forbidden, Http, NotFound, NothingListens, Rejected, Unproved};
 
 /// A call that changes Envoy, by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
@@ -65,8 +71,8 @@ pub(crate) enum CallError {
 /// Maximum length of the text taken from an error response, in bytes.
 const MAX_ERROR: usize = 200;
 
-/// Calls `path` at `address`, and returns the body of the response. `limit` and `max_body` are those of
-/// [`http_client::call`].
+/// Calls `path` at `address`, and returns the body of the response. `limit` is the timeout of the whole call, including the
+/// connection, and `max_body` the maximum size of the response's body, in bytes.
 pub(crate) async fn call(
     address: &AdminAddress,
     method: Method,
@@ -74,16 +80,36 @@ pub(crate) async fn call(
     limit: Duration,
     max_body: usize,
 ) -> Result<Bytes, CallError> {
-    let response = http_client::call(address, method, path, limit, max_body).await?;
+    let request = request(method, path);
+    let exchange = async {
+        #[cfg(test)]
+        if let Ok(connected) = crate::http_client::IN_MEMORY.try_with(|connect| connect(address)) {
+            let stream = connect(std::future::ready(connected)).await?;
+            return exchange(stream, request, max_body).await;
+        }
+        let socket = match address {
+            AdminAddress::Tcp(address) => {
+                let stream = connect(TcpStream::connect(address)).await?;
+                return exchange(stream, request, max_body).await;
+            }
+            AdminAddress::Path(path) => path.clone(),
+            // Tokio takes a path that begins with NUL for a name in the abstract namespace.
+            AdminAddress::Abstract(name) => format!("\0{name}"),
+        };
+        let stream = connect(UnixStream::connect(socket)).await?;
+        exchange(stream, request, max_body).await
+    };
+    let no_response = |_| NoResponse(format!("no response within {}", format(limit)));
+    let response = timeout(limit, exchange).await.map_err(no_response)??;
     let (status, body) = (response.status(), response.into_body());
     if status == StatusCode::OK {
         return Ok(body);
     }
     let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
     Err(match status {
-        StatusCode::FORBIDDEN => CallError::Forbidden(error),
-        _ if status.is_server_error() => HttpError::NoResponse(error).into(),
-        _ => CallError::Rejected(error),
+        StatusCode::FORBIDDEN => Forbidden(error),
+        _ if status.is_server_error() => NoResponse(error).into(),
+        _ => Rejected(error),
     })
 }
 
@@ -108,36 +134,26 @@ pub(crate) fn or_rejection<T>(
 impl CallError {
     /// A body that is not what it should be. Serde quotes a wrong value in full.
     pub(crate) fn invalid(what: &str) -> impl FnOnce(serde_json::Error) -> Self {
-        move |error| Self::Rejected(excerpt(&format!("{what}: {error}")))
+        move |error| Rejected(excerpt(&format!("{what}: {error}")))
     }
 
     /// Returns true if nothing listens where it was called, or could be.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Self::Http(HttpError::ConnectionRefused) | Self::NothingListens
-        )
+        matches!(self, Http(ConnectionRefused) | NothingListens)
     }
 
     /// Returns true if there was no usable response, which a retry may change.
     pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, Self::Http(HttpError::NoResponse(_)))
+        matches!(self, Http(NoResponse(_)))
     }
 
     /// Returns true if Envoy has responded, and a retry does not change that.
     pub(crate) fn is_rejection(&self) -> bool {
-        use HttpError::TooLarge;
-        matches!(
-            self,
-            Self::Forbidden(_) | Self::Rejected(_) | Self::Http(TooLarge(_))
-        )
+        matches!(self, Forbidden(_) | Rejected(_) | Http(TooLarge(_)))
     }
 
     /// Returns true if there is no address that could be asked.
     pub(crate) fn is_absence(&self) -> bool {
-        matches!(
-            self,
-            Self::NothingListens | Self::NotFound | Self::Ambiguous(_) | Self::Unproved(_)
-        )
+        matches!(self, NothingListens | NotFound | Ambiguous(_) | Unproved(_))
     }
 }

@@ -107,10 +107,8 @@ impl AdminClient {
     pub(crate) async fn has_other_listeners(&mut self) -> Result<bool, CallError> {
         let listed = or_rejection(self.get(LISTENERS).await)?;
         let listed = self.hasher.hash_one(listed);
-        Ok(self
-            .listed
-            .replace(listed)
-            .is_some_and(|last| last != listed))
+        let last = self.listed.replace(listed);
+        Ok(last.is_some_and(|last| last != listed))
     }
 
     /// Makes a call that changes Envoy.

@@ -82,13 +82,12 @@ pub(super) async fn ask(address: &AdminAddress, is_hint: bool) -> Answer {
     };
     let listeners = or_rejection(listeners(address).await)?;
     let dump = or_rejection(get(address, "/config_dump?mask=bootstrap.admin").await)?;
+    let uptime = info.as_ref().and_then(ServerInfo::uptime);
     Ok(EnvoyAnswer {
         address: address.clone(),
         is_hint,
         asked_at,
-        started_at: info
-            .as_ref()
-            .and_then(|it| asked_at.checked_sub(it.uptime()?)),
+        started_at: uptime.and_then(|uptime| asked_at.checked_sub(uptime)),
         program: info.map(|it| (it.version, it.command_line_options)),
         listeners: listeners.ok(),
         admin: dump.ok().and_then(|dump| configured_admin(&dump)),
@@ -136,10 +135,8 @@ impl EnvoyAnswer {
             _ if !flags.is_none_or(is_own) => "its command line is not the pod's",
             _ => return Ok(self),
         };
-        Err(CallError::Unproved(format!(
-            "at {}, {objection}",
-            self.address
-        )))
+        let address = &self.address;
+        Err(CallError::Unproved(format!("at {address}, {objection}")))
     }
 
     /// Returns true if the other is an answer of the same process: they agree in all but the uptime, and in that.

@@ -42,8 +42,8 @@ struct AdminCandidate {
     is_hint: bool,
     /// Where to call it: at the next if one refuses.
     addresses: Vec<AdminAddress>,
-    /// `None` if it was not asked.
-    answer: Option<Answer>,
+    /// [`CallError::Unanswered`] if it was not asked.
+    answer: Answer,
     /// How many times in a row it was asked for that, and when last.
     tries: usize,
     asked_at: Instant,
@@ -104,7 +104,7 @@ impl AdminSearch {
     pub(crate) fn choose(&self) -> Answer {
         use CallError::{Ambiguous, NotFound, NothingListens, Silent, Unanswered, Unproved};
         let all = self.candidates.values();
-        let answers = all.clone().filter_map(|it| it.answer.as_ref());
+        let answers = all.clone().map(|it| &it.answer);
         let envoys = answers.clone().flatten();
         let listeners = envoys.clone().filter_map(|it| it.listeners.as_ref());
         let listeners: Vec<_> = listeners.flatten().collect();
@@ -124,7 +124,7 @@ impl AdminSearch {
                 Err(Ambiguous(named.join(", ")))
             }
             _ if all.clone().all(|it| it.fails(CallError::is_refusal)) => Err(NothingListens),
-            _ if all.clone().any(|it| it.answer.is_none()) => Err(Unanswered),
+            _ if all.clone().any(|it| it.fails(|error| *error == Unanswered)) => Err(Unanswered),
             _ if all.clone().any(AdminCandidate::may_answer) => Err(Silent),
             [] => Err(unproved.cloned().unwrap_or(NotFound)),
         }
@@ -134,9 +134,9 @@ impl AdminSearch {
     fn update(&mut self, sockets: Option<&Sockets>) {
         let mut known = std::mem::take(&mut self.candidates);
         let mut all = sockets.cloned().unwrap_or_default();
-        let mut unlisted = self.hints.clone();
-        unlisted.retain(|it| sockets.is_none() || matches!(it, AdminAddress::Path(_)));
-        all.extend(unlisted.into_iter().map(|it| (it, UNKNOWN)));
+        let is_unlisted = |it: &&_| sockets.is_none() || matches!(it, AdminAddress::Path(_));
+        let unlisted = self.hints.iter().filter(is_unlisted);
+        all.extend(unlisted.map(|it| (it.clone(), UNKNOWN)));
         for (bound, inode) in &all {
             let addresses = addresses(bound, &all);
             let hint = self.hints.iter().position(|it| addresses.contains(it));
@@ -156,7 +156,7 @@ impl AdminSearch {
                 let candidate = known.unwrap_or_else(|| AdminCandidate {
                     is_hint: hint.is_some(),
                     addresses,
-                    answer: None,
+                    answer: Err(CallError::Unanswered),
                     tries: 0,
                     asked_at: Instant::now(),
                 });
@@ -197,13 +197,12 @@ impl AdminCandidate {
         debug!(addresses = ?self.addresses, error = ?answer.as_ref().err(), "Asked for an admin interface");
         let is_silence = answer.as_ref().is_err_and(CallError::is_silence);
         self.tries = if is_silence { self.tries + 1 } else { 1 };
-        (self.answer, self.asked_at) = (Some(answer), Instant::now());
+        (self.answer, self.asked_at) = (answer, Instant::now());
     }
 
     /// Returns true if the answer is such an error.
     fn fails(&self, is_such: impl FnOnce(&CallError) -> bool) -> bool {
-        let answer = self.answer.as_ref();
-        answer.is_some_and(|it| it.as_ref().is_err_and(is_such))
+        self.answer.as_ref().is_err_and(is_such)
     }
 
     /// Returns true if there was no response in time, or a broken one, as that of an Envoy at its limit of connections, but
@@ -217,8 +216,9 @@ impl AdminCandidate {
     fn is_due(&self) -> bool {
         let pause = PAUSES.get(self.tries).map(|it| Duration::from_secs(*it));
         let is_over = pause.map_or(self.is_hint, |pause| self.asked_at.elapsed() >= pause);
-        let may_change = |it: &CallError| it.is_silence() || matches!(it, CallError::Unproved(_));
-        is_over && (self.answer.is_none() || self.fails(may_change))
+        use CallError::{Unanswered, Unproved};
+        let may_change = |it: &CallError| it.is_silence() || matches!(it, Unanswered | Unproved(_));
+        is_over && self.fails(may_change)
     }
 }
 

@@ -39,7 +39,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(_) => return,
     };
-    write(stream, &response).await;
+    let write = async {
+        stream.write_all(response.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    // A client that does not read its response does not need it.
+    drop(timeout(WRITE_TIMEOUT, write).await);
 }
 
 /// Reads a request unless `cancelled` completes before it has arrived.
@@ -81,16 +86,6 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<String> {
 async fn closed<S: AsyncRead + Unpin>(stream: &mut S) {
     let mut ignored = [0; 64];
     while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
-}
-
-/// Writes a response, and closes the connection.
-async fn write<S: AsyncWrite + Unpin>(mut stream: S, response: &str) {
-    let write = async {
-        stream.write_all(response.as_bytes()).await?;
-        stream.shutdown().await
-    };
-    // A client that does not read its response does not need it.
-    drop(timeout(WRITE_TIMEOUT, write).await);
 }
 
 /// Formats a response, after which the connection is closed.

@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -18,9 +19,6 @@ const RECEIVE_BUFFER: u32 = 4096;
 /// standard library use 128, which a flood fills within milliseconds. The kernel itself allows 4096 at
 /// most (`net.core.somaxconn`).
 const BACKLOG: u32 = 1024;
-
-/// Linux's error for a kernel without IPv6; the standard library has no kind for it.
-const EAFNOSUPPORT: i32 = 97;
 
 /// Binds the port, as soon as it is free.
 pub(super) async fn bind(address: SocketAddr) -> TcpListener {
@@ -62,5 +60,7 @@ pub fn listen(
 
 /// Returns true if an address cannot be bound because the kernel or the container has no IPv6.
 fn has_no_ipv6(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == ErrorKind::AddrNotAvailable
+    // The standard library has no kind for a kernel without IPv6.
+    let is_unsupported = error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error());
+    is_unsupported || error.kind() == ErrorKind::AddrNotAvailable
 }
