@@ -129,7 +129,7 @@ impl DrainSummary {
             ),
             _ => {}
         }
-        let remaining = self.remaining.as_ref();
+        let (remaining, replacement) = (self.remaining.as_ref(), self.replacement.as_ref());
         info!(
             outcome = outcome.map(<&str>::from),
             seconds = self.seconds,
@@ -143,10 +143,7 @@ impl DrainSummary {
             remaining_tcp = remaining.and_then(|left| left.tcp),
             remaining_http3 = remaining.and_then(|left| left.http3),
             remaining_by_listener = remaining.map(|left| tracing::field::debug(&left.by_listener)),
-            replacement = self
-                .replacement
-                .as_ref()
-                .map(|wait| <&str>::from(wait.outcome)),
+            replacement = replacement.map(|wait| <&str>::from(wait.outcome)),
             "{message}"
         );
     }
