@@ -62,7 +62,7 @@ pub struct SettingDefinition<S> {
     /// When the drainer's arguments contain the setting.
     pub in_args: ArgCondition,
     /// The setting's value in the settings.
-    pub field: fn(&mut S) -> &mut dyn SettingValue,
+    pub value: fn(&mut S) -> &mut dyn SettingValue,
 }
 
 /// When the drainer's arguments contain a flag. Arguments are in this order.
@@ -112,7 +112,7 @@ macro_rules! settings_table {
             help: $help,
             flag_help: $crate::settings_table!(@flag_help $help $($flag $($flag_help)?)?),
             in_args: $crate::settings::ArgCondition::$in_args,
-            field: |$s| &mut $field,
+            value: |$s| &mut $field,
         }),*]
     };
 }
@@ -141,15 +141,6 @@ pub fn drain_setting_definitions<S: AsMut<DrainSettings>>() -> Vec<SettingDefini
             "Names or ports of listeners whose connections are not counted, comma-separated.";
         "count-listeners" "LIST" NonDefault |s| s.as_mut().count_listeners,
             "Names or ports of listeners whose connections are counted whatever their direction and address, comma-separated.";
-    }
-}
-
-// === impl SettingDefinition ===
-
-impl<S> SettingDefinition<S> {
-    /// The setting's value in `settings`.
-    pub fn value<'s>(&self, settings: &'s mut S) -> &'s mut dyn SettingValue {
-        (self.field)(settings)
     }
 }
 

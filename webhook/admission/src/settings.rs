@@ -149,7 +149,7 @@ fn definition(name: &str) -> &'static Definition {
 impl PodSettings {
     /// Formats the value of a setting.
     fn format(&self, name: &str) -> String {
-        definition(name).value(&mut self.clone()).format()
+        (definition(name).value)(&mut self.clone()).format()
     }
 
     /// The settings whose values contradict each other.
@@ -263,7 +263,7 @@ impl Settings {
         let mut values = self.values.clone();
         let rows = all().iter().map(|definition| SettingRow {
             name: definition.name,
-            value: definition.value(&mut values).format(),
+            value: (definition.value)(&mut values).format(),
             source: self.source(definition.name),
         });
         rows.filter(|row| !DETECTED.contains(&row.name)).collect()
@@ -473,7 +473,7 @@ mod tests {
         let names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"];
         let mut values = PodSettings::default();
         let set = |(name, text)| {
-            let error = definition(name).value(&mut values).set(text).err()?;
+            let error = (definition(name).value)(&mut values).set(text).err()?;
             Some(format!("{name}: {error}"))
         };
         let mut errors: Vec<_> = names.into_iter().zip(amounts).filter_map(set).collect();
@@ -491,11 +491,11 @@ mod tests {
     fn formatted_defaults_parse_back() {
         for definition in all() {
             let mut values = PodSettings::default();
-            let text = definition.value(&mut values).format();
+            let text = (definition.value)(&mut values).format();
             if !["envoy-container", "drain-strategy", "extra-lifecycle-hooks"]
                 .contains(&definition.name)
             {
-                definition.value(&mut values).set(&text).unwrap();
+                (definition.value)(&mut values).set(&text).unwrap();
             }
             assert_eq!(values, PodSettings::default(), "{}", definition.name);
         }

@@ -212,11 +212,11 @@ fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
     let definitions = drain_setting_definitions::<PodSettings>().into_iter();
     let setting = |definition: SettingDefinition<PodSettings>| {
         let name = definition.name;
-        let value = definition.value(&mut running).format();
+        let value = (definition.value)(&mut running).format();
         let annotation = pod.annotations().get(&format!("{PREFIX}{name}"));
         let annotation = annotation.map(|text| {
             let mut annotated = PodSettings::default();
-            let annotated = definition.value(&mut annotated);
+            let annotated = (definition.value)(&mut annotated);
             let set = |text: &str| annotated.set(text).map_err(|error| error.to_string());
             match parse_value(name, text, set) {
                 Ok(()) => annotated.format(),
@@ -224,7 +224,7 @@ fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
             }
         });
         RunningSetting {
-            is_changed: value != definition.value(&mut built_in).format(),
+            is_changed: value != (definition.value)(&mut built_in).format(),
             name,
             value,
             annotation,

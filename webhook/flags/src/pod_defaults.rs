@@ -109,7 +109,7 @@ impl FromArgMatches for SettingsArgs {
         for definition in settings::all() {
             // A setting without a flag keeps its default.
             if let Ok(Some(text)) = matches.try_get_one::<String>(definition.name) {
-                let set = definition.value(&mut settings).set(text);
+                let set = (definition.value)(&mut settings).set(text);
                 set.map_err(|error| Error::raw(ErrorKind::ValueValidation, error))?;
             }
         }
@@ -125,7 +125,7 @@ impl FromArgMatches for SettingsArgs {
 /// The flag of a setting that has one.
 fn arg(definition: &'static SettingDefinition<PodSettings>) -> Option<Arg> {
     let help = definition.flag_help?;
-    let default = definition.value(&mut PodSettings::default()).format();
+    let default = (definition.value)(&mut PodSettings::default()).format();
     let arg = Arg::new(definition.name)
         .long(definition.name)
         .value_name(definition.value_name)
@@ -142,7 +142,7 @@ fn check_value(
     text: &str,
 ) -> Result<String, InvalidValue> {
     let mut settings = PodSettings::default();
-    definition.value(&mut settings).set(text)?;
+    (definition.value)(&mut settings).set(text)?;
     match settings.native_sidecar {
         // It means the default, so it cannot be the default.
         NativeSidecar::Auto => Err(InvalidValue::new("value", text, "expected true or false")),

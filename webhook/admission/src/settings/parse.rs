@@ -78,7 +78,7 @@ impl ParsedSettings {
                 continue;
             };
             let parsed = parse_value(name, text, |text| {
-                let set = definition.value(values).set(text);
+                let set = (definition.value)(values).set(text);
                 set.map_err(|error| error.to_string())?;
                 if in_job && values.native_sidecar == NativeSidecar::False {
                     values.native_sidecar = NativeSidecar::Auto;
@@ -103,7 +103,7 @@ impl ParsedSettings {
         let Settings { values, sources } = &mut self.settings;
         for default in defaults {
             let name = default.setting;
-            match definition(name).value(values).set(&default.value) {
+            match (definition(name).value)(values).set(&default.value) {
                 Ok(()) => drop(sources.insert(name, SettingSource::ShutdownManager)),
                 Err(error) => self
                     .warnings
@@ -162,7 +162,7 @@ impl Settings {
 
     /// Reverts a setting to its value and its source in `base`.
     pub(super) fn revert(&mut self, name: &'static str, base: &Self) {
-        let value = definition(name).value(&mut self.values);
+        let value = (definition(name).value)(&mut self.values);
         let set = value.set(&base.values.format(name));
         set.expect("a formatted value parses");
         self.sources.insert(name, base.source(name));
