@@ -107,8 +107,7 @@ impl Server {
                 Ok((stream, _)) if local_socket::is_own_process(&stream) => {
                     let (server, permit) = (self.clone(), permit.expect("never closed"));
                     tokio::spawn(async move {
-                        let respond =
-                            async |request: String| server.local_response(&request, permit).await;
+                        let respond = async |it: String| server.local_response(&it, permit).await;
                         connection::serve(stream, sleep(HEAD_TIMEOUT), respond).await;
                     });
                 }
@@ -144,7 +143,7 @@ impl Server {
                     pending.push_back(evict);
                     let (server, permit) = (self.clone(), permit.expect("never closed"));
                     tokio::spawn(async move {
-                        let respond = async |request: String| server.port_response(&request).await;
+                        let respond = async |it: String| server.port_response(&it).await;
                         let evicted = timeout(HEAD_TIMEOUT, evicted);
                         connection::serve(stream, evicted, respond).await;
                         drop(permit);

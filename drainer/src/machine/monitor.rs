@@ -261,8 +261,7 @@ impl Monitor {
     /// Keeps Envoy's setup, and adapts the quiet window to its listeners.
     fn set_setup(&mut self, setup: Setup) {
         let listeners = setup.listeners.as_ref().ok();
-        let is_counted =
-            |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
+        let is_counted = |it: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(it.port));
         let probes = self.config.readiness_probes.iter().filter(is_counted);
         let quiet_period = self.config.settings.timing.quiet_period;
         self.rules.quiet = QuietWindow::new(quiet_period, probes.copied());

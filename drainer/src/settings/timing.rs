@@ -69,24 +69,21 @@ impl Timing {
 
     /// All reasons why the durations are not valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.
     pub fn errors(&self) -> Vec<String> {
-        let mut errors = Vec::new();
-        if let Some(conflict) = self.conflict() {
-            // Perhaps only one of the two was set: says which value equals the built-in default.
-            errors.push(conflict.describe(|name| {
-                let value = |all: &Self| match name {
-                    "drain-timeout" => all.drain_timeout,
-                    _ => all.min_drain_duration,
-                };
-                let (value, default) = (value(self), value(&Self::default()));
-                let note = if value == default { BUILT_IN } else { "" };
-                format!("{}{note}", format(value))
-            }));
-        }
+        // Perhaps only one of the two was set: says which value equals the built-in default.
+        let describe = |name| {
+            let value = |all: &Self| match name {
+                "drain-timeout" => all.drain_timeout,
+                _ => all.min_drain_duration,
+            };
+            let (value, default) = (value(self), value(&Self::default()));
+            let note = if value == default { BUILT_IN } else { "" };
+            format!("{}{note}", format(value))
+        };
+        let conflict = self.conflict().map(|it| it.describe(describe));
         // Polls without a pause would keep Envoy's main thread busy.
-        if self.poll_interval.is_zero() {
-            errors.push("poll-interval 0s: must be more than 0s".to_owned());
-        }
-        errors
+        let no_pause = self.poll_interval.is_zero();
+        let no_pause = no_pause.then(|| "poll-interval 0s: must be more than 0s".to_owned());
+        conflict.into_iter().chain(no_pause).collect()
     }
 
     /// The longest time from the proof that the pod ends to the return of its hooks.
