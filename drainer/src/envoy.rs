@@ -6,7 +6,6 @@ pub(crate) mod admin_probe;
 pub(crate) mod admin_search;
 pub(crate) mod counters;
 pub(crate) mod hidden_stats;
-mod listen_sockets;
 pub(crate) mod listeners;
 pub(crate) mod prefix_owners;
 pub(crate) mod server_info;

@@ -7,6 +7,7 @@ mod envoy;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod http_client;
+mod kernel;
 pub mod local_client;
 mod log_limiter;
 mod machine;
@@ -21,6 +22,7 @@ pub use drain::progress::{DrainPhase, Progress};
 pub use drain::report::Report;
 pub use drain::summary::{DrainSummary, Remaining, ReplacementOutcome, ReplacementWait};
 pub use envoy::setup_warnings::SetupWarningKind;
+pub use kernel::witness::{Disagreement, SoleWitness};
 pub use server::port::listen;
 pub use settings::admin_address::AdminAddress;
 pub use settings::config::{Config, WEBHOOK_TOKEN_DIR, WebhookAccess, flags_help};

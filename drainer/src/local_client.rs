@@ -74,6 +74,8 @@ pub fn describe_status(status: &Progress) -> String {
     let count = |count: Option<u64>| count.map_or_else(hidden, |count| count.to_string());
     let deadline = status.deadline_in.map(|left| format!("in {left}s"));
     let kept = || "not failed yet (health-failure-delay)".into();
+    let unseen = Some(status.unseen.join(", "));
+    let json = |it| serde_json::json!(it).to_string();
     let are_old = status.unknown.is_some() && open.is_some();
     let facts = [
         ("phase", Some(status.phase.to_string())),
@@ -82,6 +84,9 @@ pub fn describe_status(status: &Progress) -> String {
         ("deadline", deadline),
         ("health", status.health_kept.then(kept)),
         ("unknown", status.unknown.clone()),
+        ("disagreement", status.disagreement.map(json)),
+        ("witness", status.witness.map(|it| <&str>::from(it).into())),
+        ("unseen", unseen.filter(|it| !it.is_empty())),
         ("counts", are_old.then(|| "of an earlier poll".into())),
         ("connections", open.map(|open| open.connections.to_string())),
         ("requests", open.map(|open| count(open.requests))),
@@ -104,6 +109,7 @@ mod tests {
     use crate::drain::exit_rules::DrainOutcome;
     use crate::drain::progress::DrainPhase;
     use crate::drain::summary::Remaining;
+    use crate::kernel::witness::{Disagreement, SoleWitness};
 
     #[test]
     fn status_round_trips_through_json_and_is_formatted() {
@@ -121,6 +127,13 @@ mod tests {
                 by_listener: [("0.0.0.0_80".to_owned(), 2)].into(),
             }),
             unknown: Some("connection refused".into()),
+            disagreement: Some(Disagreement {
+                connections: 20,
+                unaccepted: 0,
+                undelivered_bytes: 7,
+            }),
+            witness: Some(SoleWitness::Kernel),
+            unseen: vec!["0.0.0.0:81".into(), "0.0.0.0:82".into()],
             waiting_for: None,
         };
         let json = serde_json::to_vec(&status).unwrap();
@@ -133,6 +146,9 @@ mod tests {
              deadline     in 41s\n\
              health       not failed yet (health-failure-delay)\n\
              unknown      connection refused\n\
+             disagreement {\"connections\":20,\"unaccepted\":0,\"undeliveredBytes\":7}\n\
+             witness      kernel\n\
+             unseen       0.0.0.0:81, 0.0.0.0:82\n\
              counts       of an earlier poll\n\
              connections  2\n\
              requests     0\n\

@@ -40,6 +40,8 @@ pub struct DrainSettings {
     pub health_failure_delay: HealthFailureDelay,
     /// The drain ends when at most this many connections are left.
     pub exit_at_connections: u64,
+    /// The kernel is not asked whether Envoy's statistics miss connections.
+    pub ignore_kernel: bool,
     /// Listeners whose connections are not counted.
     pub ignore_listeners: Vec<ListenerSelector>,
     /// Listeners whose connections are counted, whatever their direction and address. What is ignored too is not
@@ -137,6 +139,8 @@ pub fn drain_setting_definitions<S: AsMut<DrainSettings>>() -> Vec<SettingDefini
             "How long after its start a drain fails Envoy's health. With auto: immediately, or as late as HTTP/3 clients, the app's own calls or a sole pod need. With end: at its end.";
         "exit-at-connections" "N" NonDefault |s| s.as_mut().exit_at_connections,
             "A drain ends when at most this many connections remain.";
+        "ignore-kernel" "BOOL" NonDefault |s| s.as_mut().ignore_kernel,
+            "With true, Envoy's statistics alone decide when a drain ends, and not the kernel's sockets too.";
         "ignore-listeners" "LIST" NonDefault |s| s.as_mut().ignore_listeners,
             "Names or ports of listeners whose connections are not counted, comma-separated.";
         "count-listeners" "LIST" NonDefault |s| s.as_mut().count_listeners,
@@ -153,6 +157,7 @@ impl Default for DrainSettings {
             timing: Timing::default(),
             health_failure_delay: HealthFailureDelay::Auto,
             exit_at_connections: 0,
+            ignore_kernel: false,
             ignore_listeners: Vec::new(),
             count_listeners: Vec::new(),
         }

@@ -403,9 +403,6 @@ impl State {
             ("listener.admin.main_thread.downstream_cx_active", 1),
             ("listener.admin.main_thread.downstream_cx_total", 1),
             ("server.live", u64::from(self.live)),
-            ("server.total_connections", connections),
-            // Flushed each second.
-            ("server.uptime", self.started_at.elapsed().as_secs()),
         ];
         let stats = stats.map(|(name, value)| json!({ "name": name, "value": value }));
         json!({ "stats": stats })

@@ -93,7 +93,7 @@ tests::for_each_envoy! {
     connections_15_s_late_reach_an_envoy, exit_at_connections_lets_connections_remain,
     ignored_and_outbound_listeners_do_not_hold_drain, modify_only_listener_is_drained_immediately,
     listeners_of_any_name_are_counted, requests_under_admin_stat_prefix_are_not_idle,
-    hidden_statistics_are_never_zero, envoy_without_xds_response_is_drained,
+    hidden_statistics_are_never_zero, connections_that_envoy_does_not_accept_hold_drain, envoy_without_xds_response_is_drained,
     admin_is_reached_over_ipv6_and_unix_sockets, partly_hidden_statistics_cut_no_request,
     drain_that_is_killed_leaves_an_interim_message,
     second_end_of_a_pod_leaves_the_message_of_the_first,
@@ -506,13 +506,60 @@ async fn requests_under_admin_stat_prefix_are_not_idle(binary: EnvoyBinary) -> R
 async fn hidden_statistics_are_never_zero(binary: EnvoyBinary) -> Result<()> {
     let envoy = envoy()?.binary(&binary).listener(http("web")?);
     let envoy = envoy.include_stats(&[]).start().await?;
-    let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 3 * SECOND).await?;
-    let warning = "to their deadline at worst";
-    drainer.wait_for_warning(warning).await?;
-    assert_took(drainer.drain_pod().await?, 3 * SECOND);
-    let message = drainer.termination_message()?;
-    assert_eq!(message["outcome"], "deadline");
-    assert_eq!(message.get("remaining"), None);
+    for ignore_kernel in [false, true] {
+        let drainer = quick_drainer(envoy.admin_address())?
+            .with_config(|config| config.settings.ignore_kernel = ignore_kernel)
+            .timing(|timing| timing.drain_timeout = 6 * SECOND)
+            .start()
+            .await?;
+        let idle = RawConnection::open_idle(envoy.address("web")).await?;
+        if ignore_kernel {
+            let warning = "to their deadline at worst";
+            drainer.wait_for_warning(warning).await?;
+            assert_took(drainer.drain_pod().await?, 6 * SECOND);
+            let message = drainer.termination_message()?;
+            assert_eq!(message["outcome"], "deadline");
+            assert_eq!(message.get("remaining"), None);
+            continue;
+        }
+        drainer.wait_for_warning("(listener.*").await?;
+        let hooks = drainer.call_pod_hooks()?;
+        drainer.wait_for_count(1).await?;
+        drop(idle);
+        let closed_at = hooks.called_at().elapsed();
+        assert_took(hooks.wait_for_return().await?, closed_at);
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1, "witness": "kernel"}))?;
+    }
+    Ok(())
+}
+
+async fn connections_that_envoy_does_not_accept_hold_drain(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy()?.binary(&binary).stop_accepting_connections();
+    let envoy = envoy.listener(http("web")?).start().await?;
+    let active = "overload.envoy.overload_actions.stop_accepting_connections.active";
+    wait_until("Envoy accepts no connection", TIMEOUT, async || {
+        Ok(envoy.admin().stat(active).await? == Some(1))
+    })
+    .await?;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(RawConnection::open(envoy.address("web")).await?);
+    }
+    let deadline = json!({"outcome": "deadline", "disagreement": {"unaccepted": 5}});
+    let drained = json!({"outcome": "drained", "witness": "envoy"});
+    for (ignore_kernel, duration, message) in [
+        (false, 5 * SECOND, deadline),
+        (true, Duration::ZERO, drained),
+    ] {
+        let drainer = quick_drainer(envoy.admin_address())?
+            .with_config(|config| config.settings.ignore_kernel = ignore_kernel)
+            .timing(|timing| timing.drain_timeout = 5 * SECOND)
+            .start()
+            .await?;
+        drainer.wait_for_envoy().await?;
+        assert_took(drainer.drain_pod().await?, duration);
+        drainer.assert_message(&message)?;
+    }
     Ok(())
 }
 
@@ -550,17 +597,15 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
     let upstream = Upstream::start().await?;
     let hiding = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
     let others = ["cluster.", "server.", "listener.admin.", "http.admin."];
-    let no_listener = "(listener.0.0.0.0_";
     let envoys = [
-        (hiding("listener.0.0.0.0_")?, no_listener),
+        (hiding("listener.0.0.0.0_")?, "(listener.*"),
         (hiding("http.web.downstream_rq_")?, "(http.*"),
-        (envoy()?.include_stats(&others), no_listener),
+        (envoy()?.include_stats(&others), "(listener.*"),
     ];
     for (envoy, warning) in envoys {
         let envoy = envoy
             .binary(&binary)
             .upstream(&upstream)
-            .stats_flush_interval(SECOND)
             .listener(http("web")?)
             .start()
             .await?;

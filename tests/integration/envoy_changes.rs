@@ -1,21 +1,22 @@
 //! Envoys that change beside a running drainer, the oldest and the newest: hot restarts, and listeners that LDS adds.
 
 use anyhow::Result;
-use drainer::HealthFailureDelay;
+use drainer::{HealthFailureDelay, SoleWitness};
 use serde_json::json;
-use tests::drainer::{drainer, start_quick_drainer};
+use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
 use tests::envoy::{envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, tcp};
+use tests::parallel::for_each_case;
 use tests::raw_connection::RawConnection;
-use tests::timing::{SECOND, TIMEOUT, assert_took};
+use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 
 use super::drain::{slow_request, wait_for_active_requests};
 
 tests::for_each_envoy! {
     new_process_of_hot_restart_is_drained, new_process_is_told_where_health_is_kept,
-    outbound_listener_of_lds_holds_no_drain,
+    old_process_of_hot_restart_is_drained, outbound_listener_of_lds_holds_no_drain,
     listener_of_lds_is_warned_about, outbound_listener_that_lds_removes_holds_no_drain,
 }
 
@@ -72,6 +73,76 @@ async fn new_process_is_told_where_health_is_kept(binary: EnvoyBinary) -> Result
     drop(stream);
     hooks.wait_for_return().await?;
     Ok(())
+}
+
+/// When Envoy is restarted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Restart {
+    BeforeTermination,
+    WhileWaiting,
+    WhileDraining,
+    WhileHealthIsKept,
+}
+
+async fn old_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()> {
+    use Restart::{BeforeTermination, WhileDraining, WhileHealthIsKept, WhileWaiting};
+    let all = [
+        BeforeTermination,
+        WhileWaiting,
+        WhileDraining,
+        WhileHealthIsKept,
+    ];
+    for_each_case(all, |restart| drain_old_process(binary.clone(), restart)).await
+}
+
+/// Drains an Envoy whose old process has 20 requests and 20 tunnels.
+async fn drain_old_process(binary: EnvoyBinary, restart: Restart) -> Result<()> {
+    let envoy = envoy_with_upstream().await?.binary(&binary).hot_restart();
+    let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
+    let mut envoy = envoy.start().await?;
+    let drainer = quick_drainer(envoy.admin_address())?.with_config(|config| {
+        if restart == Restart::WhileHealthIsKept {
+            config.settings.health_failure_delay = HealthFailureDelay::After(10 * SECOND);
+        }
+    });
+    let drainer = drainer.start().await?;
+    drainer.wait_for_envoy().await?;
+    let requests: Vec<_> = (0..20)
+        .map(|_| slow_request(envoy.client("web"), 20 * SECOND))
+        .collect();
+    let mut tunnels = envoy.open_streams(&["stream"; 20]).await?;
+    wait_for_active_requests(&envoy, 20).await?;
+
+    let (mut hooks, mut envoy_hook) = (None, None);
+    match restart {
+        Restart::BeforeTermination => {}
+        Restart::WhileWaiting => envoy_hook = Some(drainer.call_envoy_hook()),
+        Restart::WhileDraining | Restart::WhileHealthIsKept => {
+            hooks = Some(drainer.call_pod_hooks()?);
+            drainer.wait_for_count(40).await?;
+        }
+    }
+    envoy.hot_restart().await?;
+    let hooks = hooks.map_or_else(|| drainer.call_pod_hooks(), Ok)?;
+    for request in requests {
+        request.await?.1?;
+    }
+    for tunnel in &mut tunnels {
+        tunnel.ping().await?;
+    }
+    assert!(hooks.is_waiting(), "tunnels are open");
+    let status = drainer.status().await?;
+    assert_eq!(status.witness, Some(SoleWitness::Kernel), "{status:?}");
+    drop(tunnels);
+    let closed_at = hooks.called_at().elapsed();
+    // The kernel is asked again after 20 times what its last answer took, beside the floods of other tests.
+    assert_took_between(
+        hooks.wait_for_return().await?,
+        closed_at,
+        closed_at + 5 * SECOND,
+    );
+    drop(envoy_hook);
+    drainer.assert_message(&json!({"outcome": "drained"}))
 }
 
 async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<()> {

@@ -19,6 +19,7 @@ use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -43,7 +44,7 @@ tests::for_each_envoy! {
     short_requests_hold_a_gradual_drain, immediate_strategy_drains_clients_without_cuts,
     http3_clients_lose_no_request, health_checks_do_not_hold_a_drain, tcp_checks_hold_no_drain,
     outbound_calls_are_not_taken_for_client_requests, unanswered_outbound_call_holds_no_drain,
-    slow_download_is_not_cut, connections_are_not_idle_where_requests_are_hidden,
+    slow_download_is_not_cut, response_in_the_kernels_send_queue_is_not_cut, connections_are_not_idle_where_requests_are_hidden,
 }
 
 /// As those of a load balancer, which connects without sending a byte.
@@ -244,24 +245,7 @@ async fn slow_download_is_not_cut(binary: EnvoyBinary) -> Result<()> {
 
     let envoy = proxy(&binary, [http("web")?.send_buffer(PIECE)]).await?;
     let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND)).await?;
-    let socket = TcpSocket::new_v4()?;
-    socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
-    let mut client = socket.connect(envoy.address("web")).await?;
-    let head = format!("POST / HTTP/1.1\r\nhost: shop\r\ncontent-length: {SIZE}\r\n\r\n");
-    client.write_all(head.as_bytes()).await?;
-    client.write_all(&vec![b'x'; SIZE]).await?;
-    let mut download = JoinSet::new();
-    download.spawn(async move {
-        let (mut read, mut piece) = (0, vec![0; PIECE]);
-        while read < SIZE {
-            match client.read(&mut piece).await? {
-                0 => break,
-                count => read += count,
-            }
-            sleep(SECOND / 20).await;
-        }
-        anyhow::Ok((read, client))
-    });
+    let (mut download, received) = download_slowly(envoy.address("web"), SIZE, PIECE).await?;
     wait_until(
         "Envoy has the whole response in its buffer",
         TIMEOUT,
@@ -276,8 +260,66 @@ async fn slow_download_is_not_cut(binary: EnvoyBinary) -> Result<()> {
     let took = drainer.drain_pod().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "idle");
     envoy.terminate().await?;
-    let (read, _) = download.join_next().await.context("no download")???;
-    assert!(read >= SIZE, "{read} of {SIZE} bytes, {took:?}");
+    download.join_next().await.context("no download")???;
+    let received = *received.borrow();
+    assert!(received >= SIZE, "{received} of {SIZE} bytes, {took:?}");
+    Ok(())
+}
+
+/// Posts so many bytes, and reads the response, which has the same, in pieces: 20 a second. Returns how much was read.
+async fn download_slowly(
+    address: SocketAddr,
+    size: usize,
+    piece: usize,
+) -> Result<(JoinSet<Result<TcpStream>>, watch::Receiver<usize>)> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(u32::try_from(piece)?)?;
+    let mut client = socket.connect(address).await?;
+    let head = format!("POST / HTTP/1.1\r\nhost: shop\r\ncontent-length: {size}\r\n\r\n");
+    client.write_all(head.as_bytes()).await?;
+    client.write_all(&vec![b'x'; size]).await?;
+    let (sender, received) = watch::channel(0);
+    let mut download = JoinSet::new();
+    download.spawn(async move {
+        let (mut read, mut piece) = (0, vec![0; piece]);
+        while read < size {
+            match client.read(&mut piece).await? {
+                0 => break,
+                count => read += count,
+            }
+            sender.send_replace(read);
+            sleep(SECOND / 20).await;
+        }
+        Ok(client)
+    });
+    Ok((download, received))
+}
+
+async fn response_in_the_kernels_send_queue_is_not_cut(binary: EnvoyBinary) -> Result<()> {
+    const SIZE: usize = 1_000_000;
+    const PIECE: usize = 8 << 10;
+
+    let envoy = proxy(&binary, [http("web")?]).await?;
+    let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND)).await?;
+    drainer.wait_for_envoy().await?;
+    let (download, received) = download_slowly(envoy.address("web"), SIZE, PIECE).await?;
+    wait_until("Envoy has sent the response", TIMEOUT, async || {
+        let completed = envoy
+            .admin()
+            .stat("http.web.downstream_rq_completed")
+            .await?;
+        let buffered = "http.web.downstream_cx_tx_bytes_buffered";
+        Ok(completed == Some(1) && envoy.admin().stat(buffered).await? == Some(0))
+    })
+    .await?;
+    assert!(*received.borrow() < SIZE / 2, "the client is too fast");
+
+    drainer.drain_pod().await?;
+    // The client's kernel may hold some more.
+    let received = *received.borrow();
+    assert!(received > SIZE - 10 * PIECE, "{received} of {SIZE} bytes");
+    drainer.assert_message(&json!({"outcome": "idle", "disagreement": null}))?;
+    drop(download);
     Ok(())
 }
 

@@ -93,6 +93,7 @@ quiet-period | 0s | --quiet-period=0s
 health-failure-delay | 1m30s | --health-failure-delay=90s
 health-failure-delay | 0 | --health-failure-delay=0s
 exit-at-connections | 12 | --exit-at-connections=12
+ignore-kernel | true | --ignore-kernel=true
 ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081
 count-listeners | egress, 8081 | --count-listeners=egress,8081";
     for (key, value, arg) in rows(table) {
@@ -151,6 +152,7 @@ health-failure-delay | off | invalid duration `off`: expected a duration such as
 health-failure-delay | 25h | invalid duration `25h`: must be at most 24h
 exit-at-connections | -1 | invalid number `-1`: must be a whole number, 0 or more
 exit-at-connections | 1.5 | invalid number `1.5`: must be a whole number, 0 or more
+ignore-kernel | yes | invalid value `yes`: expected true or false
 ignore-listeners | web,,probes | invalid listener ``: expected a name or a port
 count-listeners | 65536 | invalid port `65536`: must be a number from 1 to 65535
 ignore-listeners | 0 | invalid port `0`: must be a number from 1 to 65535

@@ -145,6 +145,25 @@ impl Bootstrap {
         self.field(&["stats_flush_interval"], json!(seconds(interval)))
     }
 
+    /// Accepts no connection, as an Envoy whose memory is used up.
+    pub fn stop_accepting_connections(self) -> Self {
+        let monitor = "envoy.resource_monitors.fixed_heap";
+        let config = json!({
+            "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+            "max_heap_size_bytes": 1,
+        });
+        let action = json!({
+            "name": "envoy.overload_actions.stop_accepting_connections",
+            "triggers": [{ "name": monitor, "threshold": { "value": 0.9 } }],
+        });
+        let manager = json!({
+            "refresh_interval": "0.25s",
+            "resource_monitors": [{ "name": monitor, "typed_config": config }],
+            "actions": [action],
+        });
+        self.field(&["overload_manager"], manager)
+    }
+
     /// Configures an xDS server that never responds, so that Envoy never becomes ready.
     pub fn unresponsive_xds(mut self) -> Self {
         self.unresponsive_xds = true;

@@ -209,6 +209,8 @@ fn limited(mut drain: DrainSummary) -> Result<DrainSummary, RequestError> {
         seconds_to_last_new_connection,
         peak,
         remaining,
+        disagreement,
+        witness: _,
         replacement,
     } = &mut drain;
     if !*is_final {
@@ -243,6 +245,11 @@ fn limited(mut drain: DrainSummary) -> Result<DrainSummary, RequestError> {
         let by_use = [requests, upgrades, tcp, http3];
         by_use.into_iter().flatten().for_each(limit);
         by_listener.clear();
+    }
+    if let Some(it) = disagreement {
+        limit(&mut it.connections);
+        limit(&mut it.unaccepted);
+        limit(&mut it.undelivered_bytes);
     }
     if let Some(wait) = replacement {
         wait.waiting_for = None;
@@ -454,6 +461,26 @@ mod tests {
             assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
         }
         assert!(!metrics.contains("cut"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_that_the_kernel_did_not_confirm_is_counted() {
+        let mut drain = cut_drain();
+        drain["disagreement"] = json!({"connections": 20, "undeliveredBytes": u64::MAX});
+        drain["witness"] = json!("kernel");
+        let (_, metrics) = process_reports(&[("edge-1", report(&drain))]).await;
+        for (what, is_counted) in [
+            ("connections", true),
+            ("unaccepted", false),
+            ("undelivered_bytes", true),
+        ] {
+            let line = format!(r#"drain_disagreements_total{{what="{what}"}} 1"#);
+            assert_eq!(
+                metrics.lines().any(|it| it == line),
+                is_counted,
+                "{metrics}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

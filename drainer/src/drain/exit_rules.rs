@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::admin_call::CallError;
-use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
+use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::HttpError::ConnectionRefused;
+use crate::kernel::witness::{Disagreement, SoleWitness};
 use crate::settings::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
@@ -70,9 +71,6 @@ pub(crate) struct DrainHistory {
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
     pub below_threshold_since: Option<Instant>,
-    /// `server.uptime` at that time, or at the end of the minimum if that was later, where only the
-    /// server's total is visible.
-    below_threshold_uptime: Option<u64>,
     /// Since when every poll has shown only idle HTTP connections, none of them used between two polls.
     idle_since: Option<Instant>,
     /// Since when every poll has shown that no HTTP/3 connection is open; `None` if the last one did not.
@@ -85,10 +83,14 @@ pub(crate) struct DrainHistory {
     is_unreachable: bool,
     /// The highest number of connections in one poll.
     pub peak: u64,
-    /// The last exact counts.
+    /// The last counts with a number of connections.
     pub last_open: Option<OpenConnections>,
     /// The last epoch of Envoy, by which the new process of a hot restart is recognized.
     pub epoch: Option<u64>,
+    /// What the kernel knew beyond the last poll, if that showed nothing in flight.
+    pub disagreement: Option<Disagreement>,
+    /// Who counted alone what is left; `None` if Envoy and the kernel did, or nobody yet.
+    pub witness: Option<SoleWitness>,
 }
 
 /// Two polls this far apart must both show zero: for a moment a connection may be in neither of two
@@ -136,26 +138,19 @@ impl DrainHistory {
         self.refusals = if is_refused { self.refusals + 1 } else { 0 };
         self.is_unreachable = polled.as_ref().is_err_and(CallError::is_absence);
         self.polled_at = Some(at);
+        self.disagreement = None;
         self.last_snapshot = polled.ok();
         let last = self.last_snapshot.as_ref();
         self.epoch = last.and_then(|last| last.epoch).or(self.epoch);
-        let open = last.and_then(Snapshot::open);
-        let connections = last.and_then(Snapshot::connections);
+        let open = last.map(|last| &last.open);
+        let connections = open.and_then(|open| open.connections);
         let http = open.and_then(|open| open.http);
         // Whether its connections are counted is not known before it is read.
         let has_new_listener = last.is_some_and(|last| last.has_new_listener);
-        let is_below_threshold = connections.is_some_and(|n| n <= rules.exit_at_connections)
-            && !has_new_listener
-            && !http.is_some_and(|http| http.is_inconsistent);
+        let is_below_threshold =
+            connections.is_some_and(|n| n <= rules.exit_at_connections) && !has_new_listener;
         self.below_threshold_since =
             is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
-        let is_early = self.minimum_end(rules).is_none_or(|end| at < end);
-        self.below_threshold_uptime = match self.last_counts() {
-            Some(&Counts::ServerTotal { uptime, .. }) if is_below_threshold => {
-                self.below_threshold_uptime.filter(|_| !is_early).or(uptime)
-            }
-            _ => None,
-        };
 
         let has_no_http3 = http.is_some_and(|http| http.http3 == 0);
         self.no_http3_since = has_no_http3.then(|| self.no_http3_since.unwrap_or(at));
@@ -174,7 +169,8 @@ impl DrainHistory {
         self.idle_since = is_idle.then(|| idle_before.unwrap_or(at));
 
         self.peak = self.peak.max(connections.unwrap_or(0));
-        self.last_open = open.cloned().or_else(|| self.last_open.take());
+        let counted = open.filter(|open| open.connections.is_some());
+        self.last_open = counted.cloned().or_else(|| self.last_open.take());
     }
 
     /// Returns true if Envoy's health was not failed at the last poll.
@@ -221,15 +217,11 @@ impl DrainHistory {
         if now < earliest + MAX_QUIET_WAIT && !self.is_quiet(rules, now) {
             return ExitDecision::PollAt(next);
         }
-        if let Some(since) = self.below_threshold_since {
-            return match self.confirmed_at(since) {
-                Some(confirmed) if now >= confirmed => ExitDecision::Exit(DrainOutcome::Drained),
-                Some(confirmed) => ExitDecision::PollAt(next.min(confirmed)),
-                None => ExitDecision::PollAt(next),
-            };
-        }
-        match (self.idle_since, rules.timing.idle_exit) {
-            (Some(since), Some(idle_exit)) if now >= since + idle_exit => {
+        let confirmed = self.below_threshold_since.map(|it| it + CONFIRM_AFTER);
+        match (confirmed, self.idle_since, rules.timing.idle_exit) {
+            (Some(at), ..) if now >= at => ExitDecision::Exit(DrainOutcome::Drained),
+            (Some(at), ..) => ExitDecision::PollAt(next.min(at)),
+            (None, Some(since), Some(idle_exit)) if now >= since + idle_exit => {
                 ExitDecision::Exit(DrainOutcome::Idle)
             }
             _ => ExitDecision::PollAt(next),
@@ -245,22 +237,6 @@ impl DrainHistory {
             Some(ExitDecision::Exit(outcome)) => outcome,
             _ => DrainOutcome::Deadline,
         }
-    }
-
-    /// Returns when a count that has been below the threshold `since` then is confirmed; `None` if that
-    /// is unknown. The server's total may be as old as Envoy's flush interval, which may be hidden, so
-    /// another flush must show it too, after the minimum, when clients have had time to notice.
-    fn confirmed_at(&self, since: Instant) -> Option<Instant> {
-        match self.last_counts() {
-            Some(Counts::ServerTotal { uptime, .. }) => {
-                (*uptime != self.below_threshold_uptime).then_some(since)
-            }
-            _ => Some(since + CONFIRM_AFTER),
-        }
-    }
-
-    fn last_counts(&self) -> Option<&Counts> {
-        self.last_snapshot.as_ref().map(|last| &last.counts)
     }
 }
 
@@ -429,19 +405,19 @@ mod tests {
     }
 
     fn counted(connections: u64, counters: Option<Counters>, http: HttpCounts) -> Polled {
-        polled(Counts::Exact(OpenConnections {
-            connections,
+        polled(OpenConnections {
+            connections: Some(connections),
             counters,
             http: Some(http),
             ..OpenConnections::default()
-        }))
+        })
     }
 
-    fn polled(counts: Counts) -> Polled {
+    fn polled(open: OpenConnections) -> Polled {
         let live = Some(false);
         Ok(Snapshot {
             live,
-            counts,
+            open,
             ..Snapshot::default()
         })
     }
@@ -490,9 +466,13 @@ mod tests {
             durations.quiet_period = Duration::ZERO;
         });
         assert_eq!(without_wait.end(), drained(0.05));
-        // Not while HTTP's gauges show more connections than there are, nor while nothing is known.
-        let inconsistent = in_flight(0, |http| http.is_inconsistent = true);
-        assert_eq!(until(15.0, inconsistent, idle(0)).end(), drained(15.05));
+        // Not while nothing is known.
+        let unknown = polled(OpenConnections {
+            counters: Some(on_new(0, 100)),
+            ..OpenConnections::default()
+        });
+        assert_eq!(until(15.0, unknown.clone(), idle(0)).end(), drained(15.05));
+        assert_eq!(drain(move |_| unknown.clone()).end(), None);
         assert_eq!(drain(|_| no_response()).end(), None);
         // As many connections may remain as the threshold allows.
         let mut two_remain = until(15.0, busy(3), busy(2));
@@ -639,32 +619,6 @@ mod tests {
                 assert!(is_in_time, "phase {phase}, probes {probes:?}: {second}");
             }
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn server_total_needs_another_flush_to_confirm() {
-        let total = |connections, uptime| {
-            polled(Counts::ServerTotal {
-                connections,
-                uptime,
-            })
-        };
-        // One connection is open until `closed`, as of the last flush, one each `interval`.
-        let server = |closed: f64, interval: f64| {
-            drain(move |s| {
-                let flushed = (s / interval).floor() * interval;
-                total((flushed < closed).into(), Some(100 + flushed as u64))
-            })
-        };
-        // New connections are unknown, hence the cap.
-        assert_eq!(server(0.0, 5.0).end(), drained(30.0));
-        assert_eq!(server(28.0, 5.0).end(), drained(35.0));
-        assert_eq!(server(0.0, 50.0).end(), drained(50.0));
-        let at_once = server(0.0, 8.0).with(|d| d.quiet_period = Duration::ZERO);
-        assert_eq!(at_once.end(), drained(16.0), "a flush after the minimum");
-        assert_eq!(server(0.0, 1000.0).end(), None);
-        assert_eq!(server(1000.0, 5.0).end(), None);
-        assert_eq!(drain(move |_| total(0, None)).end(), None, "hidden uptime");
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use strum::Display;
 
 use super::exit_rules::DrainOutcome;
 use super::summary::Remaining;
+use crate::kernel::witness::{Disagreement, SoleWitness};
 
 /// The progress of the drain.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -21,13 +22,22 @@ pub struct Progress {
     /// Whole seconds from the last poll to the deadline of the drain; absent unless the pod terminates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_in: Option<u64>,
-    /// Connections at the last poll with exact counts; absent before the first one.
+    /// Connections at the last poll that counted them; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
     /// What the last poll did not show, or why it showed nothing; before a drain, why Envoy's setup cannot be read. Absent
     /// if all is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// What the kernel knows, and Envoy's statistics do not show; absent if nothing, or if it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disagreement: Option<Disagreement>,
+    /// Who counts alone what is left; absent if Envoy and the kernel do, or nobody yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<SoleWitness>,
+    /// Addresses of counted listeners at which no socket of Envoy listens, so that the kernel is not asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
     /// What the drain waits for while Envoy is still a healthy endpoint, after the drain delay; absent if for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,

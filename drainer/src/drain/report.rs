@@ -12,6 +12,7 @@ use crate::webhook_client::call;
 /// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Report {
     /// A drain has ended, and its pod is terminating.
     Drain(DrainSummary),
@@ -52,6 +53,8 @@ mod tests {
             seconds_to_last_new_connection: None,
             peak: 7,
             remaining: None,
+            disagreement: None,
+            witness: None,
             replacement: None,
         };
         let report = Report::Drain(summary);

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 
 use super::exit_rules::DrainOutcome;
 use crate::envoy::snapshot::OpenConnections;
+use crate::kernel::witness::{Disagreement, SoleWitness};
 
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -46,9 +47,15 @@ pub struct DrainSummary {
     pub seconds_to_last_new_connection: Option<f64>,
     /// The highest number of connections in one poll.
     pub peak: u64,
-    /// Connections at the last poll with exact counts; absent if there was none.
+    /// Connections at the last poll that counted them; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
+    /// What the kernel knew at the end, and Envoy's statistics did not show; absent if nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disagreement: Option<Disagreement>,
+    /// Who counted alone what was left; absent if Envoy and the kernel did, or nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<SoleWitness>,
     /// The wait for a replacement; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<ReplacementWait>,
@@ -142,6 +149,7 @@ impl DrainSummary {
             remaining_upgrades = remaining.and_then(|left| left.upgrades),
             remaining_tcp = remaining.and_then(|left| left.tcp),
             remaining_http3 = remaining.and_then(|left| left.http3),
+            disagreement = self.disagreement.as_ref().map(tracing::field::debug),
             remaining_by_listener = remaining.map(|left| tracing::field::debug(&left.by_listener)),
             replacement = replacement.map(|wait| <&str>::from(wait.outcome)),
             "{message}"
@@ -187,22 +195,24 @@ impl DrainSummary {
         let active = |left: &Remaining| by_use(left).unwrap_or(left.connections);
         // Where nobody counted, something may have been.
         let active = self.remaining.as_ref().map_or(1, active);
+        let active = active.saturating_add(self.disagreement.is_some().into());
         self.is_final.then_some((active, self.peak))
     }
 }
 
 // === impl Remaining ===
 
-impl From<&OpenConnections> for Remaining {
-    fn from(open: &OpenConnections) -> Self {
-        Self {
-            connections: open.connections,
+impl Remaining {
+    /// What is open; `None` if the number of connections is unknown.
+    pub(crate) fn new(open: &OpenConnections) -> Option<Self> {
+        Some(Self {
+            connections: open.connections?,
             requests: open.http.map(|http| http.requests),
             upgrades: open.http.map(|http| http.upgrades),
             tcp: open.http.map(|http| http.non_http),
             http3: open.http.map(|http| http.http3).filter(|count| *count > 0),
             by_listener: open.by_listener.clone(),
-        }
+        })
     }
 }
 
@@ -230,6 +240,8 @@ mod tests {
                     .map(|n| (format!("0.0.0.0_{n}"), 1))
                     .collect(),
             }),
+            disagreement: None,
+            witness: None,
             replacement: None,
         }
     }

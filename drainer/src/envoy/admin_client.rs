@@ -14,13 +14,12 @@ use super::Setup;
 use super::admin_call::{AdminCall, CallError, call, or_rejection};
 use super::admin_search::AdminSearch;
 use super::hidden_stats::HiddenStats;
-use super::listen_sockets;
-use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
+use super::listeners::{self, CountingRules, EnvoyListeners};
 use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use crate::http_client::HttpError;
+use crate::kernel::sockets;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::Config;
 
@@ -40,8 +39,6 @@ pub(crate) struct AdminClient {
     hasher: RandomState,
     /// The paths that `admin.allow_paths` forbids, of those that were called.
     pub(crate) forbidden: BTreeSet<&'static str>,
-    /// The statistics of all listeners are above [`MAX_BODY`], so polls ask for the server's alone.
-    are_stats_too_large: bool,
 }
 
 /// Timeout of one call: short enough to notice a hung Envoy, long enough for the main thread of one
@@ -54,7 +51,8 @@ const MAX_BODY: usize = 4 << 20;
 
 const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
     listener.stat_prefix,listener.drain_type,listener.traffic_direction,listener.address,\
-    listener.additional_addresses,listener.listener_filters,listener.udp_listener_config.quic_options";
+    listener.additional_addresses,listener.listener_filters,listener.udp_listener_config.quic_options,\
+    listener.use_original_dst";
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
@@ -88,7 +86,6 @@ impl AdminClient {
             listed: None,
             hasher: RandomState::new(),
             forbidden: BTreeSet::new(),
-            are_stats_too_large: false,
         }
     }
 
@@ -116,17 +113,6 @@ impl AdminClient {
         self.call(Method::POST, call.into()).await.map(drop)
     }
 
-    /// Polls the statistics once.
-    pub(crate) async fn poll(&mut self) -> Result<Snapshot, CallError> {
-        if !self.are_stats_too_large {
-            match self.poll_stats(stats::POLL_PATH).await {
-                Err(CallError::Http(HttpError::TooLarge(_))) => self.are_stats_too_large = true,
-                polled => return polled,
-            }
-        }
-        self.poll_stats(stats::SERVER_PATH).await
-    }
-
     /// Reads Envoy's version, state and uptime.
     pub(crate) async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
         let body = self.get("/server_info").await?;
@@ -148,8 +134,6 @@ impl AdminClient {
 
     /// Reads how Envoy is set up, which decides what later polls count.
     pub(crate) async fn inspect(&mut self) -> Result<Setup, CallError> {
-        // The next poll finds out anew.
-        let are_stats_too_large = std::mem::take(&mut self.are_stats_too_large);
         let server = match self.server_info().await {
             // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
             Err(error) if error.is_rejection() && self.poll().await.is_ok() => {
@@ -160,15 +144,13 @@ impl AdminClient {
         // Before they are read, so that a later one is recognized.
         self.has_other_listeners().await?;
         // Perhaps forbidden too, or too many: then only names in statistics are known.
-        let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
-            self.listeners = EnvoyListeners::new(listeners, self.listeners.rules.clone());
-            self.listeners.clone()
-        });
-        let hidden_stats = match are_stats_too_large {
+        let listeners = or_rejection(self.listeners().await)?;
+        let listeners = listeners.inspect(|it| self.listeners = it.clone());
+        let hidden_stats = if server.is_starting() {
             // Its listeners have no statistics yet.
-            _ if server.is_starting() => Ok(HiddenStats::default()),
-            true => Err(HttpError::TooLarge(MAX_BODY).to_string()),
-            false => or_rejection(self.read_stats_names().await)?,
+            Ok(HiddenStats::default())
+        } else {
+            or_rejection(self.read_stats_names().await)?
         };
         self.hidden_stats = hidden_stats.as_ref().ok().cloned();
         Ok(Setup {
@@ -182,7 +164,7 @@ impl AdminClient {
     async fn find(&mut self, since: Option<Instant>) -> Result<AdminAddress, CallError> {
         let search = self.search.as_mut().ok_or(CallError::Unanswered)?;
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
-        let sockets = listen_sockets::list().inspect_err(log).ok();
+        let sockets = sockets::listening().inspect_err(log).ok();
         #[cfg(test)]
         let sockets = sockets.filter(|_| crate::http_client::IN_MEMORY.try_with(|_| ()).is_err());
         let found = match search.choose() {
@@ -224,7 +206,7 @@ impl AdminClient {
         called
     }
 
-    async fn listeners(&mut self) -> Result<Vec<Listener>, CallError> {
+    async fn listeners(&mut self) -> Result<EnvoyListeners, CallError> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path).await?;
@@ -232,7 +214,12 @@ impl AdminClient {
                 listeners::read(&body).map_err(CallError::invalid("not a list of listeners"))?,
             );
         }
-        Ok(all)
+        let mut listeners = EnvoyListeners::new(all, self.listeners.rules.clone());
+        let statuses = or_rejection(self.get(LISTENERS).await)?;
+        let statuses = serde_json::from_slice(&statuses.unwrap_or_default());
+        let statuses = statuses.unwrap_or_default();
+        listeners.addresses = listeners.find_addresses(&statuses);
+        Ok(listeners)
     }
 
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
@@ -258,8 +245,9 @@ impl AdminClient {
         Ok(may_hide.then(hidden).unwrap_or_default())
     }
 
-    async fn poll_stats(&mut self, path: &'static str) -> Result<Snapshot, CallError> {
-        let body = self.get(path).await?;
+    /// Polls the statistics once.
+    pub(crate) async fn poll(&mut self) -> Result<Snapshot, CallError> {
+        let body = self.get(stats::POLL_PATH).await?;
         let stats = Stats::read(&body).map_err(CallError::invalid(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         // Those of an earlier poll may be gone.

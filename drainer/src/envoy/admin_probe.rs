@@ -3,7 +3,6 @@
 //! A listener or a reverse proxy may pass calls on to an admin interface, also to another pod's. So an Envoy that answers is
 //! taken only where what it tells agrees with the address, and with the pod.
 
-use std::iter::once;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,9 +12,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::admin_call::{CallError, call, or_rejection};
-use super::listen_sockets::Sockets;
-use super::listeners::Address;
+use super::listeners::{Address, ListenerStatus, ListenerStatuses};
 use super::server_info::{CommandLineOptions, ServerInfo};
+use crate::kernel::sockets::Sockets;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::EnvoyFlags;
 
@@ -53,22 +52,6 @@ const NOT_ALLOWED: &str = "request to path /server_info not allowed";
 /// How much two starts of a process may differ by its uptime, which is in whole seconds and known after a call.
 const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
 
-/// `/listeners?format=json`.
-/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
-#[derive(Deserialize)]
-struct Listeners {
-    /// Absent if there is none.
-    #[serde(default)]
-    listener_statuses: Vec<ListenerStatus>,
-}
-
-#[derive(Deserialize)]
-struct ListenerStatus {
-    local_address: Address,
-    #[serde(default)]
-    additional_local_addresses: Vec<Address>,
-}
-
 async fn get(address: &AdminAddress, path: &str) -> Result<Bytes, CallError> {
     call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await
 }
@@ -97,10 +80,10 @@ pub(super) async fn ask(address: &AdminAddress, is_hint: bool) -> Answer {
 /// The addresses of the listeners of the Envoy whose admin interface is at an address.
 async fn listeners(address: &AdminAddress) -> Result<Vec<AdminAddress>, CallError> {
     let body = get(address, "/listeners?format=json").await?;
-    let read: Listeners = serde_json::from_slice(&body).map_err(CallError::invalid("listeners"))?;
-    let all = read.listener_statuses.into_iter();
-    let all = all.flat_map(|it| once(it.local_address).chain(it.additional_local_addresses));
-    Ok(all.filter_map(|it| it.to_admin_address()).collect())
+    let read = serde_json::from_slice::<ListenerStatuses>(&body);
+    let read = read.map_err(CallError::invalid("listeners"))?;
+    let all = read.listener_statuses.iter();
+    Ok(all.flat_map(ListenerStatus::addresses).collect())
 }
 
 /// Where the bootstrap in a `/config_dump` places the admin interface.

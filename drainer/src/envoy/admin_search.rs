@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::admin_call::CallError;
 use super::admin_probe::{self, Answer, EnvoyAnswer};
-use super::listen_sockets::Sockets;
+use crate::kernel::sockets::Sockets;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::{Config, EnvoyFlags};
 

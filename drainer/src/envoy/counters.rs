@@ -2,7 +2,7 @@
 
 /// Envoy's counters since its start. Their meaning was measured on Envoy 1.36 and 1.40, which agree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Connections accepted by the counted listeners.
     pub accepted: u64,
     /// Connections accepted by the excluded listeners.
@@ -16,7 +16,7 @@ pub struct Counters {
 
 /// Counters of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RequestCounters {
+pub(crate) struct RequestCounters {
     /// Requests whose response has begun, on the counted listeners. Envoy leaves out those that its
     /// `health_check` filter answered.
     pub completed: u64,

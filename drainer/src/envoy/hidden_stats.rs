@@ -13,10 +13,8 @@ use super::stats::Stats;
 /// Statistics that are hidden, and therefore unknown in every poll.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HiddenStats {
-    /// The first counted listener whose open connections are hidden, by its name in statistics.
-    pub listener: Option<String>,
-    /// A listener's number of accepted connections is hidden.
-    pub accepted: bool,
+    /// The connections of a counted listener are hidden.
+    pub connections: bool,
     /// The open sessions of a counted UDP proxy are hidden.
     pub udp: bool,
     /// The gauges of an HTTP prefix are hidden.
@@ -54,18 +52,13 @@ impl HiddenStats {
             let name = format!("{family}.{owner}.{stat}");
             stats.get(&name).is_some()
         };
-        let has_gauges = |listener: &str| {
-            let gauges = ["downstream_cx_active", "downstream_pre_cx_active"];
-            gauges.iter().all(|gauge| has("listener", listener, gauge))
+        let has_all = |name| {
+            let mut stats = "cx_active pre_cx_active cx_total".split(' ');
+            stats.all(|stat| has("listener", name, &format!("downstream_{stat}")))
         };
-        // If all listeners are hidden, each poll detects that by the admin's own.
-        let all_are_hidden = stats.get("listener.admin.downstream_cx_active").is_none();
-        let mut counted = known.counted_names().filter(|_| !all_are_hidden);
-        let mut names = known.counted_names();
         let mut udp_proxies = known.udp_proxies.iter();
         let mut hidden = Self {
-            listener: counted.find(|name| !has_gauges(name)).map(str::to_owned),
-            accepted: names.any(|name| !has("listener", name, "downstream_cx_total")),
+            connections: !known.counted_names().all(has_all),
             udp: udp_proxies.any(|(prefix, counts)| *counts && !has("udp", prefix, UDP_SESSIONS)),
             ..Self::default()
         };
@@ -136,13 +129,11 @@ mod tests {
 
     #[test]
     fn hidden_statistics_of_counted_listeners_are_found() {
-        let listener = |name: &str| with(|hidden| hidden.listener = Some(name.into()));
-        let accepted = with(|hidden| hidden.accepted = true);
+        let connections = with(|hidden| hidden.connections = true);
         let http = with(|hidden| hidden.http = true);
         let requests = with(|hidden| hidden.requests = true);
         let whole_listener = HiddenStats {
-            listener: Some("0.0.0.0_80".into()),
-            accepted: true,
+            connections: true,
             ..requests.clone()
         };
         let table: [(&[&str], &HiddenStats); 16] = [
@@ -150,9 +141,9 @@ mod tests {
             (&["listener.127.0.0.1", "http.out"], &with(|_| ())),
             (&["http.out.downstream_cx_active"], &with(|_| ())),
             (&["listener.0.0.0.0_80."], &whole_listener),
-            (&["tcp.downstream_cx_active"], &listener("tcp")),
-            (&["tcp.downstream_pre_cx_active"], &listener("tcp")),
-            (&["tcp.downstream_cx_total"], &accepted),
+            (&["tcp.downstream_cx_active"], &connections),
+            (&["tcp.downstream_pre_cx_active"], &connections),
+            (&["tcp.downstream_cx_total"], &connections),
             (&["udp."], &with(|hidden| hidden.udp = true)),
             (&["http.in.downstream_cx_active"], &http),
             (&["http.in.downstream_rq_active"], &http),

@@ -1,6 +1,7 @@
 //! Envoy's listeners from `/config_dump`: their names in statistics, and which of them are counted.
 
 use std::collections::BTreeMap;
+use std::iter::once;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::kernel::witness::ListenAddresses;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::listener_selector::ListenerSelector;
 
@@ -25,6 +27,8 @@ pub(crate) struct Listener {
     /// Its keys.
     udp_listener_config: BTreeMap<String, IgnoredAny>,
     listener_filters: Vec<ListenerFilter>,
+    /// It hands connections over to the listener at their original destination.
+    use_original_dst: bool,
     address: Address,
     additional_addresses: Vec<AdditionalAddress>,
 }
@@ -73,6 +77,25 @@ pub(crate) struct EnvoyListeners {
     pub rules: CountingRules,
     /// Listeners of unspecified direction are counted on loopback addresses and pipes too.
     counts_local: bool,
+    /// Where they are bound; empty if Envoy does not tell.
+    pub addresses: ListenAddresses,
+}
+
+/// `/listeners?format=json`.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
+#[derive(Default, Deserialize)]
+pub(super) struct ListenerStatuses {
+    /// Absent if there is none.
+    #[serde(default)]
+    pub(super) listener_statuses: Vec<ListenerStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ListenerStatus {
+    name: String,
+    local_address: Address,
+    additional_local_addresses: Vec<Address>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -89,7 +112,7 @@ struct FilterConfig {
     stat_prefix: String,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, PartialEq)]
 #[serde(default)]
 pub(super) struct Address {
     socket_address: Option<SocketAddress>,
@@ -102,14 +125,14 @@ struct AdditionalAddress {
     address: Address,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, PartialEq)]
 #[serde(default)]
 struct SocketAddress {
     address: String,
     port_value: u16,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, PartialEq)]
 #[serde(default)]
 struct Pipe {
     path: String,
@@ -226,10 +249,31 @@ impl EnvoyListeners {
     pub(crate) fn untold_beside_outbound(&self) -> Option<Vec<&str>> {
         let mut all = self.by_stat_name.values().flatten();
         let has_outbound = all.any(|it| it.traffic_direction == TrafficDirection::Outbound);
-        let connects = |it: &Listener| it.udp_listener_config.is_empty() || it.speaks_quic();
+        let connects = |it: &Listener| !it.is_udp() || it.speaks_quic();
         let is_untold =
             |it: &Listener| it.traffic_direction != TrafficDirection::Inbound && connects(it);
         has_outbound.then(|| self.names_where(is_untold))
+    }
+
+    /// Finds where the TCP and Unix listeners are bound, ports that the kernel chose included.
+    pub(super) fn find_addresses(&self, statuses: &ListenerStatuses) -> ListenAddresses {
+        let all = || self.by_stat_name.values().flatten();
+        let bound = |listener: &Listener| {
+            // Envoy names one without a name by itself.
+            let is_own = |it: &&ListenerStatus| {
+                it.name == listener.name || it.local_address == listener.address
+            };
+            let own = statuses.listener_statuses.iter().filter(is_own);
+            let own = own.flat_map(ListenerStatus::addresses);
+            own.filter(|_| !listener.is_udp()).collect()
+        };
+        let counted: Vec<Vec<_>> = self.counted().map(bound).collect();
+        let hands_over = all().any(|listener| listener.use_original_dst);
+        ListenAddresses {
+            are_complete: !hands_over && !counted.iter().any(Vec::is_empty),
+            counted: counted.into_iter().flatten().collect(),
+            all: hands_over.then(|| all().flat_map(bound).collect()),
+        }
     }
 
     /// Returns the names of counted listeners that meet a condition.
@@ -252,6 +296,16 @@ impl Address {
     pub(super) fn to_admin_address(&self) -> Option<AdminAddress> {
         let pipe = || format!("unix:{}", self.pipe.as_ref()?.path).parse().ok();
         self.ip_and_port().map(AdminAddress::Tcp).or_else(pipe)
+    }
+}
+
+// === impl ListenerStatus ===
+
+impl ListenerStatus {
+    /// The addresses of a listener; none if it is internal.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = AdminAddress> {
+        let all = once(&self.local_address).chain(&self.additional_local_addresses);
+        all.filter_map(Address::to_admin_address)
     }
 }
 
@@ -295,7 +349,7 @@ impl Listener {
 
     fn addresses(&self) -> impl Iterator<Item = &Address> {
         let additional = self.additional_addresses.iter().map(|more| &more.address);
-        std::iter::once(&self.address).chain(additional)
+        once(&self.address).chain(additional)
     }
 
     /// Returns true if only the pod itself reaches it: on loopback addresses and pipes.
@@ -303,6 +357,10 @@ impl Listener {
         let is_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
         self.addresses()
             .all(|address| address.pipe.is_some() || address.ip_and_port().is_some_and(is_loopback))
+    }
+
+    fn is_udp(&self) -> bool {
+        !self.udp_listener_config.is_empty() || self.udp_proxies().next().is_some()
     }
 
     fn is_internal(&self) -> bool {
@@ -512,6 +570,63 @@ mod tests {
         }
         let all = listeners("8080,83,85,88,86,87,90");
         assert_eq!(all.untold_beside_outbound(), Some(vec!["quic"]));
+    }
+
+    #[test]
+    fn addresses_of_counted_listeners_are_those_that_envoy_has_bound() {
+        let status = |name, ip, port| json!({"name": name, "local_address": {"socket_address": {"address": ip, "port_value": port}}});
+        let find = |dump: serde_json::Value, statuses: &[serde_json::Value]| {
+            let listeners = read(json!({"configs": dump}).to_string().as_bytes()).unwrap();
+            let statuses = json!({"listener_statuses": statuses});
+            let all = EnvoyListeners::new(listeners, CountingRules::default());
+            all.find_addresses(&serde_json::from_value(statuses).unwrap())
+        };
+        let listener = |name: &str, ip: &str, port: u16, fields: &str| {
+            let mut fields: serde_json::Value = serde_json::from_str(fields).unwrap();
+            fields["name"] = name.into();
+            fields["address"]["socket_address"]["address"] = ip.into();
+            fields["address"]["socket_address"]["port_value"] = port.into();
+            json!({"listener": fields})
+        };
+        let names = |found: &ListenAddresses| {
+            let names = found.counted.iter().map(ToString::to_string);
+            names.collect::<Vec<_>>().join(" ")
+        };
+        // A port that the kernel chose, a further address, and a listener without a name.
+        let web = listener("web", "0.0.0.0", 0, "{}");
+        let mut web_status = status("web", "0.0.0.0", 4711);
+        let pipe = json!({"pipe": {"path": "@web"}});
+        web_status["additional_local_addresses"] =
+            json!([status("", "::1", 4712)["local_address"], pipe]);
+        let unnamed = listener("", "0.0.0.0", 82, "{}");
+        let own = listener("own", "127.0.0.1", 83, "{}");
+        let statuses = [
+            web_status,
+            status("d2b1", "0.0.0.0", 82),
+            status("own", "127.0.0.1", 83),
+            json!({"name": "inner", "local_address": {"envoy_internal_address": {}}}),
+        ];
+        let found = find(json!([web, unnamed, own]), &statuses);
+        let want = "0.0.0.0:82 0.0.0.0:4711 [::1]:4712 unix:@web";
+        assert_eq!(names(&found), want);
+        assert!(found.are_complete && found.all.is_none());
+        // One that is not bound, and one over UDP.
+        let found = find(json!([web, unnamed]), &statuses[..1]);
+        assert!(!found.are_complete);
+        let udp = r#"{"udp_listener_config": {"quic_options": {}}}"#;
+        let quic = listener("quic", "0.0.0.0", 4711, udp);
+        let with_quic = [statuses[0].clone(), status("quic", "0.0.0.0", 4711)];
+        let found = find(json!([web, quic]), &with_quic);
+        assert!(!found.are_complete && found.counted.len() == 3);
+        // Connections may be at an address that is not counted.
+        let inbound = listener("in", "0.0.0.0", 15006, r#"{"use_original_dst": true}"#);
+        let statuses = [
+            status("in", "0.0.0.0", 15006),
+            status("own", "127.0.0.1", 83),
+        ];
+        let found = find(json!([inbound, own]), &statuses);
+        assert_eq!(names(&found), "0.0.0.0:15006");
+        assert!(!found.are_complete && found.all.unwrap().len() == 2);
     }
 
     #[test]

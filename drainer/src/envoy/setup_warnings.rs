@@ -59,7 +59,8 @@ pub enum SetupWarningKind {
     /// unknown: ignore-listeners and count-listeners by port do not match it, and readiness probes and loopback traffic
     /// count as clients.
     ListenersUnreadable,
-    /// Cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until their deadline.
+    /// Cannot read Envoy's /stats, so drains rely on the kernel's number of connections at best, or last until their
+    /// deadline.
     StatsUnreadable,
     /// A stats_matcher hides statistics, so drains last longer than they need to, to their deadline at worst: they wait for
     /// idle connections too. Keep the statistics whose names begin with listener., http., udp. or server.
@@ -126,16 +127,17 @@ pub(crate) fn setup_warnings(
             return warnings;
         }
     };
-    let open = snapshot.open();
-    let requests = open.and_then(|open| Some(open.counters?.requests));
-    let listener = hidden_stats.listener.as_deref().unwrap_or("*");
-    let listener = format!("listener.{listener}");
+    let open = &snapshot.open;
+    let is_counted = open.connections.is_some();
+    let requests = open.counters.map(|counters| counters.requests);
+    // An old process of a hot restart exits.
+    let hides_listeners = !is_counted && !hidden_stats.udp && !snapshot.has_parent;
     let hidden = [
         (hidden_stats.udp, "udp.*"),
-        (open.is_none() && !hidden_stats.udp, &listener),
-        (open.is_some() && requests.is_none(), ACCEPTED),
-        (open.is_some_and(|open| open.http.is_none()), "http.*"),
-        (requests == Some(None), COMPLETED),
+        (hides_listeners, "listener.*"),
+        (is_counted && requests.is_none(), ACCEPTED),
+        (is_counted && open.http.is_none(), "http.*"),
+        (is_counted && requests == Some(None), COMPLETED),
     ];
     let hidden: Vec<_> = hidden.iter().filter(|it| it.0).map(|it| it.1).collect();
     if !hidden.is_empty() {
@@ -162,7 +164,7 @@ mod tests {
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
-    use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections};
+    use crate::envoy::snapshot::{HttpCounts, OpenConnections};
     use crate::settings::token::Token;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
@@ -203,16 +205,10 @@ mod tests {
 
     type Polled = Result<Snapshot, String>;
 
-    fn polled(counts: Counts) -> Polled {
-        Ok(Snapshot {
-            counts,
-            ..Snapshot::default()
-        })
-    }
-
     /// A poll that counts everything, but for what `hide` hides.
     fn counted(hide: impl FnOnce(&mut OpenConnections)) -> Polled {
         let mut open = OpenConnections {
+            connections: Some(0),
             counters: Some(Counters {
                 requests: Some(RequestCounters::default()),
                 ..Counters::default()
@@ -221,14 +217,9 @@ mod tests {
             ..OpenConnections::default()
         };
         hide(&mut open);
-        polled(Counts::Exact(open))
-    }
-
-    fn server_total(uptime: Option<u64>) -> Polled {
-        let connections = 0;
-        polled(Counts::ServerTotal {
-            connections,
-            uptime,
+        Ok(Snapshot {
+            open,
+            ..Snapshot::default()
         })
     }
 
@@ -240,18 +231,11 @@ mod tests {
 
         let plain = || setup(GRADUAL, DEFAULT);
         let all = || counted(|_| ());
-        let hidden = || polled(Counts::Hidden);
+        let hidden = || counted(|open| *open = OpenConnections::default());
         let both = setup(GRADUAL, &format!("{MODIFY_ONLY}{QUIC}"));
         let unreadable_listeners = Setup {
             listeners: Err("403".into()),
             ..setup(GRADUAL, MODIFY_ONLY)
-        };
-        let web_hidden = Setup {
-            hidden_stats: Ok(HiddenStats {
-                listener: Some("web".into()),
-                ..HiddenStats::default()
-            }),
-            ..plain()
         };
         let udp_hidden = Setup {
             hidden_stats: Ok(HiddenStats {
@@ -260,6 +244,10 @@ mod tests {
             }),
             ..plain()
         };
+        let old_process = hidden().map(|snapshot| Snapshot {
+            has_parent: true,
+            ..snapshot
+        });
         let unreadable_stats = Setup {
             hidden_stats: Err("403".into()),
             ..plain()
@@ -278,7 +266,7 @@ mod tests {
         let http_and_completed = format!("http.*, {COMPLETED}");
         let mut short = plain();
         short.server.command_line_options.drain_time = "89s".into();
-        let table: [(Setup, Polled, Warnings<'_>); 21] = [
+        let table: [(Setup, Polled, Warnings<'_>); 20] = [
             (plain(), all(), &[]),
             (
                 setup(IMMEDIATE, OUTBOUND),
@@ -314,10 +302,9 @@ mod tests {
             (plain(), only_connections, &hides(&accepted_and_http)),
             (plain(), without_requests, &hides(COMPLETED)),
             (plain(), only_accepted, &hides(&http_and_completed)),
-            (plain(), server_total(Some(1)), &hides("listener.*")),
             (plain(), hidden(), &hides("listener.*")),
-            (web_hidden, hidden(), &hides("listener.web")),
             (udp_hidden, hidden(), &hides("udp.*")),
+            (plain(), old_process, &[]),
             (unreadable_stats, hidden(), &[(StatsUnreadable, "403")]),
             (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];

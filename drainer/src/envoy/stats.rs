@@ -15,7 +15,7 @@ use super::listeners::EnvoyListeners;
 /// Gauges and counters are in one request, so that Envoy walks its statistics once. Envoy's filter is
 /// an RE2 *search*, hence the anchors.
 pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
-    server%5C.(live%7Ctotal_connections%7Cuptime%7Chot_restart_epoch)%7C\
+    server%5C.(live%7Cparent_connections%7Chot_restart_epoch)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
     http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
     cx_http%5B123%5D_total%7Ccx_http3_active)%7C\
@@ -33,10 +33,6 @@ pub(crate) const USED_ONLY: &str = "&usedonly";
 /// has not updated its statistic; counters alone take Envoy a third of the time.
 pub(crate) const OWNERS_PATH: &str = "/stats?format=json&type=Counters&filter=\
     %5Elistener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%24";
-
-/// The request for the statistics of the server alone, where those of all listeners are too large.
-pub(crate) const SERVER_PATH: &str =
-    "/stats?format=json&usedonly&filter=%5Eserver%5C.(live%7Ctotal_connections%7Cuptime)%24";
 
 /// The statistics of one response, ordered by name.
 pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
@@ -120,21 +116,16 @@ impl<'a> Stats<'a> {
             admin.active = admin.active.saturating_sub(main_thread.active);
             admin.total = admin.total.saturating_sub(main_thread.total);
         }
-        // A listener whose own name ends in `.worker_N` is in the dump, or has workers itself: it is counted.
-        let has_workers = |name: &str| {
-            let first = format!("{name}.worker_");
-            let next = listeners.range(first.as_str()..).next();
-            next.is_some_and(|(next, _)| next.starts_with(&first))
-        };
-        let is_worker_of_another = |name: &&str| {
-            let parts = name.rsplit_once(".worker_");
-            let is_worker = parts.is_some_and(|(listener, worker)| {
+        // A listener whose own name ends in `.worker_N` is in the dump.
+        let is_worker = |name: &&str| {
+            let parts = name
+                .rsplit_once(".worker_")
+                .filter(|_| !known.contains(name));
+            parts.is_some_and(|(listener, worker)| {
                 worker.bytes().all(|b| b.is_ascii_digit()) && listeners.contains_key(listener)
-            });
-            is_worker && !known.contains(name) && !has_workers(name)
+            })
         };
-        let names = listeners.keys().copied();
-        let workers: Vec<_> = names.filter(is_worker_of_another).collect();
+        let workers: Vec<_> = listeners.keys().copied().filter(is_worker).collect();
         // The workers are in the order of their names.
         listeners.retain(|name, _| workers.binary_search(name).is_err());
         listeners

@@ -8,7 +8,8 @@ use tracing::{error, info, warn};
 use super::monitor::Monitor;
 use super::termination::{ENVOY_ALONE, PodEnd};
 use crate::drain::calls::EnvoyCalls;
-use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
+use crate::drain::exit_rules::DrainOutcome::{self, Deadline};
+use crate::drain::exit_rules::{DrainHistory, ExitDecision};
 use crate::drain::progress::DrainPhase;
 use crate::drain::replacement;
 use crate::drain::summary::{DrainSummary, Remaining, ReplacementWait};
@@ -131,7 +132,9 @@ impl Drain {
             seconds_to_zero: seconds_to(history.below_threshold_since),
             seconds_to_last_new_connection: seconds_to(history.arrivals.last()),
             peak: history.peak,
-            remaining: history.last_open.as_ref().map(Remaining::from),
+            remaining: history.last_open.as_ref().and_then(Remaining::new),
+            disagreement: history.disagreement,
+            witness: history.witness,
             replacement: self.replacement.clone(),
         }
     }
@@ -202,7 +205,11 @@ impl Drain {
                 Ok(outcome) => return outcome,
                 // The minimum has started meanwhile.
                 Err(_) if self.deadline(monitor) > deadline => {}
-                Err(_) => return self.history.outcome_at(deadline, &monitor.rules),
+                Err(_) => {
+                    let outcome = self.history.outcome_at(deadline, &monitor.rules);
+                    let is_true = monitor.confirms(outcome, &mut self.history);
+                    return if is_true { outcome } else { Deadline };
+                }
             }
         }
     }

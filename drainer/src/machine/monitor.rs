@@ -3,13 +3,14 @@
 use std::mem::replace;
 use std::time::Duration;
 
+use strum::VariantArray;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error, info};
 
 use crate::drain::calls::EnvoyCalls;
 use crate::drain::client_activity::QuietWindow;
-use crate::drain::exit_rules::{DrainHistory, ExitDecision, ExitRules};
+use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
 use crate::drain::health_failure::FailHealthWhen;
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::summary::Remaining;
@@ -18,7 +19,9 @@ use crate::envoy::admin_call::{AdminCall, CallError, or_rejection};
 use crate::envoy::admin_client::AdminClient;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
-use crate::envoy::snapshot::{Counts, Snapshot};
+use crate::envoy::snapshot::Snapshot;
+use crate::kernel::sockets::{self, SocketState};
+use crate::kernel::witness::{Observation, SoleWitness, Witness};
 use crate::log_limiter::LogLimiter;
 use crate::settings::config::Config;
 use crate::settings::health_failure_delay::HealthFailureDelay;
@@ -44,6 +47,9 @@ pub(crate) struct Monitor {
     /// From when Envoy's setup is worth a read; `None` if it is not.
     inspect_at: Option<Instant>,
     restore_log: LogLimiter,
+    kernel: Witness,
+    /// How long the kernel took to list its sockets.
+    listing_time: Duration,
 }
 
 /// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
@@ -51,6 +57,10 @@ pub(crate) struct Monitor {
 const POLL_PAUSE_FACTOR: u32 = 10;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
+
+/// The least pause after the kernel has listed its sockets, in multiples of the time it took. Meanwhile this process does
+/// nothing else: 1 ms with 1,000 connections, 26 ms with 20,000 (measured).
+const LISTING_PAUSE_FACTOR: u32 = 20;
 
 /// Pause between two logs of the same failure, while nothing drains.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -80,6 +90,8 @@ impl Monitor {
             uptime: None,
             inspect_at: None,
             restore_log: LogLimiter::default(),
+            kernel: Witness::default(),
+            listing_time: Duration::ZERO,
         }
     }
 
@@ -231,7 +243,8 @@ impl Monitor {
         self.inspect_at.is_some()
     }
 
-    /// Polls once, adds the result to `history`, publishes it and decides what is next.
+    /// Polls once, adds the result to `history`, publishes it and decides what is next. Nothing is left only if the kernel
+    /// agrees.
     pub(crate) async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
         let polled = self.client.poll().await;
@@ -240,11 +253,70 @@ impl Monitor {
         self.rules.keeps_health = self.calls.fail_health_when == FailHealthWhen::AtEnd;
         self.rules.has_responded |= polled.is_ok();
         self.note(&polled);
-        self.publish(&polled);
+        let mut unknown = polled.as_ref().err().map(ToString::to_string);
+        // What Envoy rejects tells nothing.
+        let mut polled = or_rejection(polled).map(Result::unwrap_or_default);
+        history.witness = None;
+        if let Ok(Snapshot { open, .. }) = &mut polled
+            && open.connections.is_none()
+        {
+            open.connections = self.observe(history).and_then(|seen| seen.connections);
+            history.witness = open.connections.map(|_| SoleWitness::Kernel);
+            unknown = unknown.or(Some("the number of connections".to_owned()));
+            unknown = unknown.filter(|_| history.witness.is_none());
+        }
+        let is_repeated = history.disagreement.is_some();
         history.add(now, polled, &self.rules);
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
         let pause = pause.max(self.config.settings.timing.poll_interval);
-        history.decide(&self.rules, now, pause)
+        let pause = pause.max(self.listing_time * LISTING_PAUSE_FACTOR);
+        let mut decision = history.decide(&self.rules, now, pause);
+        if let ExitDecision::Exit(outcome) = decision
+            && !self.confirms(outcome, history)
+        {
+            // The statistics and the sockets are not of one moment: both are asked again first.
+            let pause = if is_repeated { pause } else { Duration::ZERO };
+            decision = ExitDecision::PollAt(Instant::now() + pause);
+        }
+        self.progress.send_modify(|progress| {
+            let remaining = history.last_open.as_ref().and_then(Remaining::new);
+            progress.remaining = remaining.or(progress.remaining.take());
+            progress.unknown = unknown;
+            progress.disagreement = history.disagreement;
+            progress.witness = history.witness;
+        });
+        decision
+    }
+
+    /// Returns false if nothing is left by the last poll, but something by the kernel's sockets.
+    pub(crate) fn confirms(&mut self, outcome: DrainOutcome, history: &mut DrainHistory) -> bool {
+        if !matches!(outcome, DrainOutcome::Drained | DrainOutcome::Idle) {
+            return true;
+        }
+        match self.observe(history) {
+            Some(seen) => history.disagreement = seen.disagreement,
+            None => history.witness = history.witness.or(Some(SoleWitness::Envoy)),
+        }
+        history.disagreement.is_none()
+    }
+
+    /// Compares the last poll with the sockets that the kernel lists now; `None` if it is not to be asked, or lists none of
+    /// the counted listeners'.
+    fn observe(&mut self, history: &DrainHistory) -> Option<Observation> {
+        let at = &self.setup.as_ref()?.listeners.as_ref().ok()?.addresses;
+        let is_asked = !at.counted.is_empty() && !self.config.settings.ignore_kernel;
+        let at = is_asked.then_some(at)?;
+        let started = Instant::now();
+        let log = |error: &_| debug!(%error, "The kernel does not list its sockets");
+        let sockets = sockets::list(SocketState::VARIANTS).inspect_err(log).ok()?;
+        let (admin, allowed) = (self.client.address(), self.rules.exit_at_connections);
+        let envoy = history.last_open.as_ref();
+        let envoy = envoy.map_or(0, |open| open.over_sockets(at.all.is_some()));
+        let seen = self.kernel.compare(&sockets, at, admin, envoy, allowed);
+        self.listing_time = started.elapsed();
+        self.progress
+            .send_modify(|it| it.unseen.clone_from(&seen.unseen));
+        (seen.unseen.len() < at.counted.len()).then_some(seen)
     }
 
     /// Begins a phase, which decides which calls are due, and publishes it for `drainer status` and for the hooks of other
@@ -271,19 +343,5 @@ impl Monitor {
         // While Envoy is starting, listeners may be missing.
         self.inspect_at = setup.server.is_starting().then(Instant::now);
         self.setup = Some(setup);
-    }
-
-    fn publish(&self, polled: &Result<Snapshot, CallError>) {
-        self.progress.send_modify(|progress| {
-            progress.unknown = match polled.as_ref().map(|snapshot| &snapshot.counts) {
-                Ok(Counts::Exact(open)) => {
-                    progress.remaining = Some(Remaining::from(open));
-                    None
-                }
-                Ok(Counts::ServerTotal { .. }) => Some("the statistics of listeners".to_owned()),
-                Ok(Counts::Hidden) => Some("all statistics".to_owned()),
-                Err(error) => Some(error.to_string()),
-            };
-        });
     }
 }

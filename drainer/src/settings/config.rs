@@ -293,6 +293,7 @@ mod tests {
                 },
                 health_failure_delay: HealthFailureDelay::After(Duration::from_secs(20)),
                 exit_at_connections: 7,
+                ignore_kernel: true,
                 ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
                 count_listeners: parse_list("out,81").unwrap(),
             },

@@ -191,6 +191,7 @@ fn args(pod: &Value) -> Vec<String> {
     for name in [
         "health-failure-delay",
         "exit-at-connections",
+        "ignore-kernel",
         "ignore-listeners",
         "count-listeners",
     ] {

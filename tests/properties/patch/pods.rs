@@ -169,7 +169,7 @@ fn containers() -> impl Strategy<Value = (Vec<Value>, Index)> {
 
 /// The drainer's annotations, each missing or with a valid value. Durations are in the drainer's own format.
 fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>> {
-    let table: [(&str, &[&str]); 18] = [
+    let table: [(&str, &[&str]); 19] = [
         (
             "admin-address",
             &["127.0.0.1:15000", "[::1]:9901", "unix:@admin", SOCKET],
@@ -182,6 +182,7 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
         ("quiet-period", &["0s"]),
         ("health-failure-delay", &["0s", "20s"]),
         ("exit-at-connections", &["3"]),
+        ("ignore-kernel", &["true"]),
         ("ignore-listeners", &["web", "8001,probes"]),
         ("count-listeners", &["egress,8002"]),
         ("native-sidecar", &["auto", "true", "false"]),

@@ -19,7 +19,8 @@ pub const SUMMARY_ANNOTATION: &str = "envoy-drainer.dev/drain-summary";
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Cut {
-    /// Nobody knows: there are no counts, or only some from before the end, of which nothing was in flight.
+    /// Nobody knows: there are no counts, or nothing was in flight by those that there are, which are from before the end, or
+    /// which the kernel contradicts.
     Unknown,
     /// At least this.
     #[serde(untagged)]
@@ -51,7 +52,8 @@ impl Cut {
             return Some(Self::Unknown);
         };
         let counts = CutCounts::from(remaining);
-        if !drain.is_final && counts == CutCounts::default() {
+        let may_be_more = !drain.is_final || drain.disagreement.is_some();
+        if may_be_more && counts == CutCounts::default() {
             return Some(Self::Unknown);
         }
         (counts != CutCounts::default()).then_some(Self::Counted(counts))
@@ -124,6 +126,8 @@ mod tests {
             seconds_to_last_new_connection: None,
             peak: 12,
             remaining,
+            disagreement: None,
+            witness: None,
             replacement: None,
         }
     }
@@ -134,6 +138,13 @@ mod tests {
         assert_eq!(Cut::of(&killed), None);
         killed.is_final = false;
         assert_eq!(Cut::of(&killed), Some(Cut::Unknown));
+    }
+
+    #[test]
+    fn what_the_kernel_alone_knows_is_cut() {
+        let mut drain = summary(DrainOutcome::Deadline, Some(Remaining::default()));
+        drain.disagreement = Some(drainer::Disagreement::default());
+        assert_eq!(Cut::of(&drain), Some(Cut::Unknown));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub struct Metrics {
     times_to_last_new_connection: Histogram,
     drains_with_cuts: Family<Labels<1>, Counter>,
     drain_cuts: Family<Labels<1>, Counter>,
+    disagreements: Family<Labels<1>, Counter>,
     replacement_waits: Family<Labels<1>, Counter>,
     setup_warnings: Family<Labels<1>, Counter>,
     by_namespace: Option<NamespaceMetrics>,
@@ -28,6 +29,9 @@ pub struct Metrics {
 
 /// The results of reports.
 const RESULTS: [&str; 2] = ["ok", "dropped"];
+
+/// What the kernel may know beyond Envoy's statistics.
+const DISAGREEMENTS: [&str; 3] = ["connections", "unaccepted", "undelivered_bytes"];
 
 /// Upper bounds of durations, in seconds: around the default deadline, and up to an hour.
 const BUCKETS: [f64; 15] = [
@@ -82,6 +86,11 @@ impl Metrics {
                 "drain_cuts",
                 "What drains cut; connections if Envoy hides what they are used for; unknown counts drains without counts",
             ),
+            disagreements: register(
+                registry,
+                "drain_disagreements",
+                "Drains at whose end the kernel knew of more than Envoy's statistics, by what it knew",
+            ),
             replacement_waits: register(
                 registry,
                 "replacement_waits",
@@ -99,6 +108,7 @@ impl Metrics {
         export_zeros(&this.drains_with_cuts, "kind", WorkloadKind::VARIANTS);
         let whats = Cut::Unknown.numbers().map(|(what, _)| what);
         export_zeros(&this.drain_cuts, "what", &whats);
+        export_zeros(&this.disagreements, "what", &DISAGREEMENTS);
         let waits = ReplacementOutcome::VARIANTS;
         export_zeros(&this.replacement_waits, "outcome", waits);
         export_zeros(&this.setup_warnings, "warning", SetupWarningKind::VARIANTS);
@@ -144,6 +154,12 @@ impl Metrics {
                     .get_or_create(&[("what", what)])
                     .inc_by(number);
             }
+        }
+        let more = drain.disagreement.unwrap_or_default();
+        let numbers = [more.connections, more.unaccepted, more.undelivered_bytes];
+        for (what, number) in DISAGREEMENTS.into_iter().zip(numbers) {
+            let drains = self.disagreements.get_or_create(&[("what", what)]);
+            drains.inc_by(u64::from(number > 0));
         }
         if let Some(wait) = &drain.replacement {
             let labels = [("outcome", wait.outcome.into())];

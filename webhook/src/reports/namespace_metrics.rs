@@ -96,6 +96,8 @@ mod tests {
                 tcp: Some(0),
                 ..Remaining::default()
             }),
+            disagreement: None,
+            witness: None,
             replacement: None,
         }
     }

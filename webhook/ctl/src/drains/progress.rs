@@ -12,6 +12,7 @@ pub fn describe(progress: &Progress) -> String {
         health_kept,
         remaining,
         unknown,
+        disagreement,
         waiting_for,
         ..
     } = progress;
@@ -23,6 +24,7 @@ pub fn describe(progress: &Progress) -> String {
     if *health_kept {
         parts.push("health not failed yet".to_owned());
     }
+    parts.extend(disagreement.map(|_| "the kernel knows of more".to_owned()));
     parts.extend(unknown.as_ref().map(|why| format!("not known: {why}")));
     parts.join(", ")
 }
@@ -60,6 +62,8 @@ fn describe_remaining(remaining: &Remaining) -> String {
 
 #[cfg(test)]
 mod tests {
+    use drainer::Disagreement;
+
     use super::*;
 
     #[test]
@@ -95,10 +99,11 @@ mod tests {
                 Progress {
                     phase: DrainPhase::Draining,
                     health_kept: true,
+                    disagreement: Some(Disagreement::default()),
                     unknown: Some("no response".to_owned()),
                     ..Progress::default()
                 },
-                "draining, health not failed yet, not known: no response",
+                "draining, health not failed yet, the kernel knows of more, not known: no response",
             ),
         ];
         for (progress, want) in table {
