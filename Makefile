@@ -60,14 +60,15 @@ quick-suites:
 
 # First what computes, so that nothing else needs the processors while the tests with Envoys measure how soon something
 # happens: the simulations take only what these leave. What measures a loaded server or a dead Envoy runs at the end, alone.
-.PHONY: test test-envoys test-signals test-simulation test-machine
+.PHONY: test test-envoys test-signals test-simulation
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions, and some attacks on the webhook
 	$(TEST) --no-run
 	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
 	cargo build --locked --profile small --package drainer
 	cargo build --locked --profile smoke --package webhook --no-default-features
 	$(TEST) $(QUICK_UNITS) $(SUITES) --bins --test commands --test protocols
-	@$(MAKE) --no-print-directory --keep-going --jobs=4 --output-sync=target test-signals test-envoys test-simulation test-machine
+	@$(MAKE) --no-print-directory explore EVENTS=4
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-signals test-envoys test-simulation
 	ENVOY_DRAINER=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/smoke/envoy-drainer $(TEST) --test hostile --test unresponsive_envoy
 
 test-signals:
@@ -78,9 +79,6 @@ test-envoys:
 
 test-simulation:
 	nice -n 19 $(TEST) --test simulation
-
-test-machine:
-	@nice -n 19 $(MAKE) --no-print-directory explore EVENTS=3 SAMPLE=10000
 
 .PHONY: check
 check: fmt-check budget clippy doc deny alone chart ## Check format, budgets, lints, documentation, licenses, each crate alone, and the chart
@@ -130,12 +128,14 @@ hostile: ## Attack the webhook as it ships with hostile requests, and with each 
 	$(HOSTILE)
 	for cpu in $(CPUS); do HOSTILE_CPU=$$cpu HOSTILE_FLOOD=address $(HOSTILE) legitimate_clients || exit; done
 
+# In as many threads as there are processors.
 EVENTS ?= 5
 SAMPLE ?= 100000
+THREADS ?= $(shell getconf _NPROCESSORS_ONLN)
 .PHONY: explore faults
 explore: ## Explore the drainer's state machine in paused time: all sequences of up to EVENTS (5) events, and SAMPLE (100000) of five and six
-	EXPLORE_EVENTS=$(EVENTS) EXPLORE_SAMPLE=$(SAMPLE) cargo test --locked --profile explore --package drainer --lib -- \
-		--ignored --nocapture machine::exploration
+	EXPLORE_EVENTS=$(EVENTS) EXPLORE_SAMPLE=$(SAMPLE) EXPLORE_THREADS=$(THREADS) cargo test --locked \
+		--profile explore --package drainer --lib -- --ignored --nocapture machine::exploration
 
 faults: ## Put old faults into a copy of the drainer, one by one, and find them by an exploration
 	tests/faults/find

@@ -43,6 +43,15 @@ pub(crate) enum HttpError {
 tokio::task_local! {
     /// What connects in place of sockets, for tests in paused time: that runs ahead of real sockets.
     pub(crate) static IN_MEMORY: Box<dyn Fn(&AdminAddress) -> io::Result<DuplexStream>>;
+    /// What responds to a request in place of a server, which may be `None`, for tests that make calls by the million.
+    pub(crate) static RESPONSES:
+        Box<dyn Fn(&AdminAddress, &Method, &str) -> Option<Result<Response<Bytes>, HttpError>>>;
+}
+
+/// Returns true in a test without sockets.
+#[cfg(test)]
+pub(crate) fn is_in_memory() -> bool {
+    IN_MEMORY.try_with(|_| ()).is_ok() || RESPONSES.try_with(|_| ()).is_ok()
 }
 
 /// A request without a body. Envoy returns 400 without a host, and accepts any.

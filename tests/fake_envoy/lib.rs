@@ -153,12 +153,25 @@ impl FakeEnvoy {
     /// # Errors
     /// When it refuses connections now.
     pub fn connect(&self) -> Result<DuplexStream> {
-        if self.state().behaviour().is_refusing() {
+        if self.is_refusing() {
             return Err(ErrorKind::ConnectionRefused.into());
         }
         let (client, server) = tokio::io::duplex(BUFFER);
         self.accept(server);
         Ok(client)
+    }
+
+    /// Sends a request without a connection. Returns the status and the body; `None` if it does not respond.
+    ///
+    /// # Errors
+    /// When it refuses connections now.
+    pub fn call(&self, method: &str, path: &str) -> Result<Option<(u16, String)>> {
+        let mut state = self.state();
+        if state.behaviour().is_refusing() {
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        let (fault, response) = state.respond(method, path.to_owned());
+        Ok((fault != Some(Fault::NoResponse)).then_some(response))
     }
 
     /// Changes the behaviour for good.
@@ -180,6 +193,11 @@ impl FakeEnvoy {
     /// Whether its health is not failed.
     pub fn is_live(&self) -> bool {
         self.state().live
+    }
+
+    /// Whether it refuses connections.
+    pub fn is_refusing(&self) -> bool {
+        self.state().behaviour().is_refusing()
     }
 
     /// The seconds of the requests whose path has this prefix; `GET /…` for one that changes nothing of a path that would.
@@ -360,7 +378,7 @@ impl State {
             ("/config_dump", "mask=bootstrap.stats_config") => json!({}),
             ("/stats", query) => match &behaviour.stats {
                 Some(stats) if query.contains("pre_cx_active") => return (200, stats.clone()),
-                _ => self.stats(behaviour),
+                _ => return (200, self.stats(behaviour)),
             },
             _ => return (404, "invalid path\n".to_owned()),
         };
@@ -385,7 +403,7 @@ impl State {
         })
     }
 
-    fn stats(&self, behaviour: &Behaviour) -> Value {
+    fn stats(&self, behaviour: &Behaviour) -> String {
         let connections = behaviour.connections;
         let stats = [
             ("http.admin.downstream_cx_active", 1),
@@ -404,7 +422,7 @@ impl State {
             ("listener.admin.main_thread.downstream_cx_total", 1),
             ("server.live", u64::from(self.live)),
         ];
-        let stats = stats.map(|(name, value)| json!({ "name": name, "value": value }));
-        json!({ "stats": stats })
+        let stats = stats.map(|(name, value)| format!(r#"{{"name":"{name}","value":{value}}}"#));
+        format!(r#"{{"stats":[{}]}}"#, stats.join(","))
     }
 }

@@ -80,8 +80,18 @@ pub(crate) async fn call(
     limit: Duration,
     max_body: usize,
 ) -> Result<Bytes, CallError> {
-    let request = request(method, path);
     let exchange = async {
+        #[cfg(test)]
+        let response =
+            crate::http_client::RESPONSES.try_with(|respond| respond(address, &method, path));
+        #[cfg(test)]
+        if let Ok(response) = response {
+            return match response {
+                Some(response) => response,
+                None => std::future::pending().await,
+            };
+        }
+        let request = request(method, path);
         #[cfg(test)]
         if let Ok(connected) = crate::http_client::IN_MEMORY.try_with(|connect| connect(address)) {
             let stream = connect(std::future::ready(connected)).await?;
