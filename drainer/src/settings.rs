@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use self::admin_address::AdminAddress;
-use self::config::EnvoyFlags;
+use self::admin_address::{AdminAddress, EnvoyFlags};
 use self::health_failure_delay::HealthFailureDelay;
 use self::listener_selector::ListenerSelector;
 use self::timing::Timing;

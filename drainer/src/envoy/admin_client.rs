@@ -19,7 +19,7 @@ use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use crate::kernel::sockets;
+use crate::kernel;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::Config;
 
@@ -164,7 +164,7 @@ impl AdminClient {
     async fn find(&mut self, since: Option<Instant>) -> Result<AdminAddress, CallError> {
         let search = self.search.as_mut().ok_or(CallError::Unanswered)?;
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
-        let sockets = sockets::listening().inspect_err(log).ok();
+        let sockets = kernel::listening().inspect_err(log).ok();
         let found = match search.choose() {
             // It has answered in a search that was cancelled.
             Ok(known) if self.address.is_none() => known,

@@ -14,9 +14,8 @@ use tokio::time::Instant;
 use super::admin_call::{CallError, call, or_rejection};
 use super::listeners::{Address, ListenerStatus, ListenerStatuses};
 use super::server_info::{CommandLineOptions, ServerInfo};
-use crate::kernel::sockets::Sockets;
-use crate::settings::admin_address::AdminAddress;
-use crate::settings::config::EnvoyFlags;
+use crate::kernel::Sockets;
+use crate::settings::admin_address::{AdminAddress, EnvoyFlags};
 
 /// What is at an address: an Envoy, or what else has answered.
 pub(super) type Answer = Result<EnvoyAnswer, CallError>;

@@ -16,9 +16,9 @@ use tracing::debug;
 
 use super::admin_call::CallError;
 use super::admin_probe::{self, Answer, EnvoyAnswer};
-use crate::kernel::sockets::Sockets;
-use crate::settings::admin_address::AdminAddress;
-use crate::settings::config::{Config, EnvoyFlags};
+use crate::kernel::Sockets;
+use crate::settings::admin_address::{AdminAddress, EnvoyFlags};
+use crate::settings::config::Config;
 
 /// Searches for the admin interface, and remembers what has answered.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::{INET_DIAG_INFO, SOCK_DIAG_BY_FAMILY};
 use socket2::{Domain, Protocol, Type};
 
-use super::sockets::{MAX_SOCKETS, Socket, SocketState};
+use super::socket::{MAX_SOCKETS, Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 
 /// For one part of the kernel's answer, which it makes while it is read.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
-use super::sockets::{MAX_SOCKETS, Socket, SocketState};
+use super::socket::{MAX_SOCKETS, Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
 

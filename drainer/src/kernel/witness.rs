@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use tokio::time::Instant;
 
-use super::sockets::{Socket, SocketState};
+use super::socket::{Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 
 /// The addresses on which Envoy's TCP and Unix listeners are bound.
@@ -159,7 +159,7 @@ mod tests {
     use strum::VariantArray;
 
     use super::*;
-    use crate::kernel::sockets::list;
+    use crate::kernel::list;
 
     fn at(addresses: impl IntoIterator<Item = AdminAddress>) -> ListenAddresses {
         ListenAddresses {

@@ -20,8 +20,8 @@ use crate::envoy::admin_client::AdminClient;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::Snapshot;
-use crate::kernel::sockets::{self, SocketState};
 use crate::kernel::witness::{Observation, SoleWitness, Witness};
+use crate::kernel::{self, socket::SocketState};
 use crate::log_limiter::LogLimiter;
 use crate::settings::config::Config;
 use crate::settings::health_failure_delay::HealthFailureDelay;
@@ -308,7 +308,7 @@ impl Monitor {
         let at = is_asked.then_some(at)?;
         let started = Instant::now();
         let log = |error: &_| debug!(%error, "The kernel does not list its sockets");
-        let sockets = sockets::list(SocketState::VARIANTS).inspect_err(log).ok()?;
+        let sockets = kernel::list(SocketState::VARIANTS).inspect_err(log).ok()?;
         let (admin, allowed) = (self.client.address(), self.rules.exit_at_connections);
         let envoy = history.last_open.as_ref();
         let envoy = envoy.map_or(0, |open| open.over_sockets(at.all.is_some()));

@@ -1,8 +1,9 @@
-//! The address of Envoy's admin interface.
+//! The address of Envoy's admin interface, and the flags of the Envoy that has it.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use serde_json::{Map, Value};
 use strum::Display;
 
 use super::value::InvalidValue;
@@ -20,6 +21,9 @@ pub enum AdminAddress {
     #[strum(to_string = "unix:@{0}")]
     Abstract(String),
 }
+
+/// Flags of an Envoy as they are written, by their names in the `command_line_options` of its `/server_info`: `config_path`.
+pub(crate) type EnvoyFlags = Map<String, Value>;
 
 const FORMS: &str =
     "expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";

@@ -7,10 +7,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use lexopt::Parser;
-use serde_json::{Map, Value};
 use tracing::Level;
 
-use super::admin_address::AdminAddress;
+use super::admin_address::{AdminAddress, EnvoyFlags};
 use super::readiness_probe::ReadinessProbe;
 use super::token::Token;
 use super::{ArgCondition, DrainSettings, SettingDefinition, drain_setting_definitions};
@@ -49,9 +48,6 @@ pub struct Config {
     /// The most verbose level that is logged.
     pub log_level: Level,
 }
-
-/// Flags of an Envoy as they are written, by their names in the `command_line_options` of its `/server_info`: `config_path`.
-pub(crate) type EnvoyFlags = Map<String, Value>;
 
 /// How the drainer calls the webhook, which it does only in a pod with a feature that needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
