@@ -14,7 +14,7 @@ use super::Setup;
 use super::admin_call::{AdminCall, CallError, call, or_rejection};
 use super::admin_search::AdminSearch;
 use super::hidden_stats::HiddenStats;
-use super::listeners::{self, CountingRules, EnvoyListeners};
+use super::listeners::{self, CountingRules, EnvoyListeners, LISTENERS};
 use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
@@ -56,9 +56,6 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
-
-/// Envoy's listeners and their addresses, in a few bytes each.
-const LISTENERS: &str = "/listeners?format=json";
 
 const NOT_STATS: &str = "not Envoy's statistics";
 
@@ -102,10 +99,9 @@ impl AdminClient {
     /// Returns true if Envoy has other listeners than at the last call. Its statistics would show one that is new at its first
     /// connection, or never: a QUIC listener has the name of a TCP listener with the same address.
     pub(crate) async fn has_other_listeners(&mut self) -> Result<bool, CallError> {
-        let listed = or_rejection(self.get(LISTENERS).await)?;
-        let listed = self.hasher.hash_one(listed);
-        let last = self.listed.replace(listed);
-        Ok(last.is_some_and(|last| last != listed))
+        let last = self.listed;
+        let _ = self.list_listeners().await?;
+        Ok(last.is_some() && self.listed != last)
     }
 
     /// Makes a call that changes Envoy.
@@ -142,9 +138,9 @@ impl AdminClient {
             other => other?,
         };
         // Before they are read, so that a later one is recognized.
-        self.has_other_listeners().await?;
+        let listed = self.list_listeners().await?.unwrap_or_default();
         // Perhaps forbidden too, or too many: then only names in statistics are known.
-        let listeners = or_rejection(self.listeners().await)?;
+        let listeners = or_rejection(self.listeners(&listed).await)?;
         let listeners = listeners.inspect(|it| self.listeners = it.clone());
         let hidden_stats = if server.is_starting() {
             // Its listeners have no statistics yet.
@@ -204,18 +200,23 @@ impl AdminClient {
         called
     }
 
-    async fn listeners(&mut self) -> Result<EnvoyListeners, CallError> {
+    /// Asks for Envoy's listeners and their addresses, and keeps a hash of the response.
+    async fn list_listeners(&mut self) -> Result<Result<Bytes, String>, CallError> {
+        let listed = or_rejection(self.get(LISTENERS).await)?;
+        self.listed = Some(self.hasher.hash_one(&listed));
+        Ok(listed)
+    }
+
+    /// Reads the configuration of the listeners; `listed` says where they are bound.
+    async fn listeners(&mut self, listed: &[u8]) -> Result<EnvoyListeners, CallError> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path).await?;
-            all.extend(
-                listeners::read(&body).map_err(CallError::invalid("not a list of listeners"))?,
-            );
+            let read = listeners::read(&body);
+            all.extend(read.map_err(CallError::invalid("not a list of listeners"))?);
         }
         let mut listeners = EnvoyListeners::new(all, self.listeners.rules.clone());
-        let statuses = or_rejection(self.get(LISTENERS).await)?;
-        let statuses = serde_json::from_slice(&statuses.unwrap_or_default());
-        let statuses = statuses.unwrap_or_default();
+        let statuses = serde_json::from_slice(listed).unwrap_or_default();
         listeners.addresses = listeners.find_addresses(&statuses);
         Ok(listeners)
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::admin_call::{CallError, call, or_rejection};
-use super::listeners::{Address, ListenerStatus, ListenerStatuses};
+use super::listeners::{Address, LISTENERS, ListenerStatus, ListenerStatuses};
 use super::server_info::{CommandLineOptions, ServerInfo};
 use crate::kernel::Sockets;
 use crate::settings::admin_address::{AdminAddress, EnvoyFlags};
@@ -78,7 +78,7 @@ pub(super) async fn ask(address: &AdminAddress, is_hint: bool) -> Answer {
 
 /// The addresses of the listeners of the Envoy whose admin interface is at an address.
 async fn listeners(address: &AdminAddress) -> Result<Vec<AdminAddress>, CallError> {
-    let body = get(address, "/listeners?format=json").await?;
+    let body = get(address, LISTENERS).await?;
     let read = serde_json::from_slice::<ListenerStatuses>(&body);
     let read = read.map_err(CallError::invalid("listeners"))?;
     let all = read.listener_statuses.iter();

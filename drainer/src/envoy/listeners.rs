@@ -81,7 +81,10 @@ pub(crate) struct EnvoyListeners {
     pub addresses: ListenAddresses,
 }
 
-/// `/listeners?format=json`.
+/// The path of Envoy's listeners and their addresses, in a few bytes each.
+pub(super) const LISTENERS: &str = "/listeners?format=json";
+
+/// The response to [`LISTENERS`].
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
 #[derive(Default, Deserialize)]
 pub(super) struct ListenerStatuses {
