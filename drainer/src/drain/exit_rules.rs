@@ -89,7 +89,7 @@ pub(crate) struct DrainHistory {
     pub epoch: Option<u64>,
     /// What the kernel knew beyond the last poll, if that showed nothing in flight.
     pub disagreement: Option<Disagreement>,
-    /// Who counted alone what is left; `None` if Envoy and the kernel did, or nobody yet.
+    /// The only witness of what is left; `None` if Envoy and the kernel were compared, or before the first count.
     pub witness: Option<SoleWitness>,
 }
 

@@ -32,7 +32,7 @@ pub struct Progress {
     /// What the kernel knows, and Envoy's statistics do not show; absent if nothing, or if it was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disagreement: Option<Disagreement>,
-    /// Who counts alone what is left; absent if Envoy and the kernel do, or nobody yet.
+    /// The only witness of what is left; absent if Envoy and the kernel are compared, or before the first count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<SoleWitness>,
     /// Addresses of counted listeners at which no socket of Envoy listens, so that the kernel is not asked for them.

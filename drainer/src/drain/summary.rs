@@ -53,7 +53,7 @@ pub struct DrainSummary {
     /// What the kernel knew at the end, and Envoy's statistics did not show; absent if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disagreement: Option<Disagreement>,
-    /// Who counted alone what was left; absent if Envoy and the kernel did, or nobody.
+    /// The only witness of what was left; absent if Envoy and the kernel were compared, or if nothing was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<SoleWitness>,
     /// The wait for a replacement; absent if there was none.
@@ -193,7 +193,7 @@ impl DrainSummary {
     fn rank(&self) -> Option<(u64, u64)> {
         let by_use = |left: &Remaining| Some(left.requests?.saturating_add(left.tcp?));
         let active = |left: &Remaining| by_use(left).unwrap_or(left.connections);
-        // Where nobody counted, something may have been.
+        // Without counts, something may have been in flight.
         let active = self.remaining.as_ref().map_or(1, active);
         let active = active.saturating_add(self.disagreement.is_some().into());
         self.is_final.then_some((active, self.peak))

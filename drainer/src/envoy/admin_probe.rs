@@ -1,7 +1,7 @@
-//! What an Envoy tells of itself at an address, by which the search knows the admin interface of the pod's Envoy.
+//! The responses of an Envoy at an address, by which the search recognizes the admin interface of the pod's Envoy.
 //!
 //! A listener or a reverse proxy may pass calls on to an admin interface, also to another pod's. So an Envoy that answers is
-//! taken only where what it tells agrees with the address, and with the pod.
+//! taken only if its responses agree with the address, and with the pod.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::settings::admin_address::{AdminAddress, EnvoyFlags};
 /// What is at an address: an Envoy, or what else has answered.
 pub(super) type Answer = Result<EnvoyAnswer, CallError>;
 
-/// What an Envoy has told of itself at an address. Each part is `None` if that is forbidden.
+/// The responses of an Envoy at an address. A field is `None` if `admin.allow_paths` forbids its path.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvoyAnswer {
     pub(crate) address: AdminAddress,

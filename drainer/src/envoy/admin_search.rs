@@ -713,7 +713,7 @@ mod tests {
         let servers: Vec<_> = silent.chain([("127.0.0.1:15000", Server::Envoy)]).collect();
         let mut namespace = Namespace::new(&servers);
         let mut search = search("");
-        // The answer is known, whatever becomes of the search.
+        // The answer is known although the search is cancelled.
         let limit = Duration::from_millis(1);
         let cancelled = tokio::time::timeout(limit, namespace.search(&mut search)).await;
         assert!(cancelled.is_err());

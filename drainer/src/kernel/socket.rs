@@ -6,7 +6,7 @@ use strum::{FromRepr, VariantArray};
 
 use crate::settings::admin_address::AdminAddress;
 
-/// A socket in one of the listed states. What the kernel does not tell of it is 0 or `None`.
+/// A socket in one of the listed states. A field that the kernel does not report is 0 or `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Socket {
     pub state: SocketState,

@@ -53,12 +53,12 @@ pub struct Disagreement {
     pub undelivered_bytes: u64,
 }
 
-/// Who counts alone what is left.
+/// The only witness of what is left, where Envoy and the kernel cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum SoleWitness {
-    /// The kernel does not tell its sockets, or not those of Envoy, or is ignored.
+    /// The kernel lists no sockets, or none of Envoy's listeners, or is ignored.
     Envoy,
     /// Envoy's statistics of listeners are hidden, or a hot restart's old process has connections.
     Kernel,

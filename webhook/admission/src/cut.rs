@@ -19,8 +19,8 @@ pub const SUMMARY_ANNOTATION: &str = "envoy-drainer.dev/drain-summary";
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Cut {
-    /// Nobody knows: there are no counts, or nothing was in flight by those that there are, which are from before the end, or
-    /// which the kernel contradicts.
+    /// There are no counts; or by the counts nothing was in flight, but they are from before the end, or the kernel
+    /// contradicts them.
     Unknown,
     /// At least this.
     #[serde(untagged)]

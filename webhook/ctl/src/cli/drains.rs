@@ -41,7 +41,7 @@ summary, because it was killed or there was no Envoy to drain.
 LAST NEW is when the last new connection came, in seconds from the start of the drain: a minimum beyond that was \
 not needed.
 CUT is what was in flight at the end: requests, upgrades and TCP connections, or connections if Envoy hides what \
-they are used for. It is unknown if nobody counted.
+they are used for. It is unknown without counts.
 Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
 pod. Pods that still exist have their own rows.
 
