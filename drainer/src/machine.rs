@@ -78,10 +78,7 @@ impl Machine {
         self.stand_by().await;
         match self.wait().await {
             Decision::StandBy | Decision::Wait(_) => return ControlFlow::Continue(()),
-            Decision::Drain(end) => {
-                self.monitor.calls.begin_drain();
-                self.drain(end).await?;
-            }
+            Decision::Drain(end) => self.drain(end).await?,
             Decision::DrainSoftly(since) => {
                 if let Some(end) = self.drain_softly(since).await {
                     self.drain(end).await?;
@@ -97,7 +94,9 @@ impl Machine {
                 let mut signals = self.signals.subscribe();
                 let next = signals.wait_for(TerminationSignals::is_any);
                 return match timeout(WITHOUT_ENVOY, next).await {
-                    Ok(Ok(now)) if now.is_sigterm_alone() => ControlFlow::Break(()),
+                    Ok(Ok(now)) if now.pod_end().is_none() && now.sigterm.is_some() => {
+                        ControlFlow::Break(())
+                    }
                     _ => ControlFlow::Continue(()),
                 };
             }
@@ -231,7 +230,7 @@ impl Machine {
         let restore_at = end.envoy_hook_since + pod_limit + POD_EXIT_MARGIN;
         let summary = Drain::full(end, monitor).run(monitor).await;
         monitor.set_phase(DrainPhase::Released(summary.outcome));
-        self.signals.send_modify(TerminationSignals::release_hooks);
+        self.signals.send_modify(|it| it.is_releasing = true);
         let config = &monitor.config;
         summary.write(&config.termination_log);
         Report::Drain(summary).send(&config.webhook).await;

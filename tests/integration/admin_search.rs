@@ -307,3 +307,20 @@ async fn envoy_that_is_restarted_with_another_address_is_found_again() -> Result
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn another_envoy_does_not_follow_one_that_has_exited() -> Result<()> {
+    in_namespace!("another_envoy_does_not_follow_one_that_has_exited");
+    let binary = envoy_versions::newest()?;
+    let (envoy, other) = (web_envoy(&binary).await?, web_envoy(&binary).await?);
+    let drainer = hinted_drainer(envoy.admin_address())?.start().await?;
+    drainer.wait_for_envoy().await?;
+    let hook = drainer.call_envoy_hook();
+    let _drainer_hook = drainer.call_drainer_hook()?;
+    envoy.wait_until_draining().await?;
+    envoy.signal(Signal::KILL);
+    hook.wait_for_return().await?;
+    drainer.assert_message(&json!({"outcome": "gone"}))?;
+    ensure!(other.admin().state().await? == "LIVE");
+    Ok(())
+}

@@ -170,7 +170,9 @@ impl DrainHistory {
 
         self.peak = self.peak.max(connections.unwrap_or(0));
         let counted = open.filter(|open| open.connections.is_some());
-        self.last_open = counted.cloned().or_else(|| self.last_open.take());
+        // What an Envoy that runs has had open tells nothing of the end.
+        let last = || self.last_open.take().filter(|_| is_refused);
+        self.last_open = counted.cloned().or_else(last);
     }
 
     /// Returns true if Envoy's health was not failed at the last poll.

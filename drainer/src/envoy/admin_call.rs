@@ -162,8 +162,9 @@ impl CallError {
         matches!(self, Forbidden(_) | Rejected(_) | Http(TooLarge(_)))
     }
 
-    /// Returns true if there is no address that could be asked.
+    /// Returns true if there is no address that could be asked, or it is closed to the drainer.
     pub(crate) fn is_absence(&self) -> bool {
-        matches!(self, NothingListens | NotFound | Ambiguous(_) | Unproved(_))
+        let is_closed = *self == Http(HttpError::PermissionDenied);
+        is_closed || matches!(self, NothingListens | NotFound | Ambiguous(_) | Unproved(_))
     }
 }

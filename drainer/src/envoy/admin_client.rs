@@ -166,7 +166,10 @@ impl AdminClient {
             Ok(known) if self.address.is_none() => known,
             _ => search.run(sockets.as_ref()).await?,
         };
-        if since.is_some_and(|since| found.asked_at < since) {
+        // What no hint names does not follow what a hint names.
+        let is_hint = |it| search.hints.contains(it);
+        let is_other = !found.is_hint && self.address.as_ref().is_some_and(is_hint);
+        if since.is_some_and(|since| found.asked_at < since || is_other) {
             return Err(CallError::NothingListens);
         }
         if self.address.as_ref() != Some(&found.address) {

@@ -24,7 +24,7 @@ use crate::settings::config::Config;
 #[derive(Debug)]
 pub(crate) struct AdminSearch {
     /// Addresses at which the pod's manifest places it, the most certain first.
-    hints: Vec<AdminAddress>,
+    pub(super) hints: Vec<AdminAddress>,
     /// On a node's network, the flags of the pod's Envoy: no other Envoy is taken, and only hints are asked.
     node_flags: Option<EnvoyFlags>,
     /// The drainer's own port.

@@ -186,7 +186,8 @@ impl EnvoyListeners {
             ..Self::default()
         };
         // Traffic reaches every Envoy. Where no other listener is counted, it comes through the local ones.
-        all.counts_local |= all.are_all_excluded();
+        let counts_any = all.counted().next().is_some();
+        all.counts_local |= !counts_any;
         let mut udp_proxies = BTreeMap::new();
         for listener in all.by_stat_name.values().flatten() {
             for prefix in listener.udp_proxies() {

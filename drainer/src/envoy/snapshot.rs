@@ -164,7 +164,8 @@ impl OpenConnections {
     /// How many connections are over sockets of their own, with those of the listeners that are not counted, or without.
     pub(crate) fn over_sockets(&self, has_excluded: bool) -> u64 {
         let excluded = if has_excluded { self.excluded } else { 0 };
-        let counted = self.connections.unwrap_or(0).saturating_sub(self.sessions);
+        let datagrams = self.sessions + self.http.map_or(0, |http| http.http3);
+        let counted = self.connections.unwrap_or(0).saturating_sub(datagrams);
         counted.saturating_add(excluded)
     }
 
@@ -249,6 +250,7 @@ mod tests {
     use super::*;
     use crate::envoy::listeners::{self, CountingRules};
     use crate::settings::value::parse_list;
+    use serde_json::json;
 
     /// What the request of the statistics itself adds to them.
     const OWN: &str = "listener.admin.cx_active=1 listener.admin.cx_total=3 \
@@ -392,9 +394,19 @@ mod tests {
             ignored: parse_list("8001,probes").unwrap(),
             ..CountingRules::default()
         };
-        let ignored = EnvoyListeners::new(Vec::new(), rules);
-        let snapshot = count(&format!("{OWN} {stats}"), &ignored, &HiddenStats::default());
-        assert_eq!(snapshot.open.connections, Some(1));
+        let address = json!({ "socket_address": { "address": "0.0.0.0", "port_value": 80 } });
+        let dump = json!({ "configs": [{ "listener": { "address": address } }] });
+        let other = listeners::read(dump.to_string().as_bytes()).unwrap();
+        let connections = |listeners, rules, stats: &str| {
+            let known = EnvoyListeners::new(listeners, rules);
+            let snapshot = count(&format!("{OWN} {stats}"), &known, &HiddenStats::default());
+            snapshot.open.connections
+        };
+        assert_eq!(connections(other, rules, stats), Some(1));
+        // Where Envoy does not tell its listeners, the local ones may be all that it has.
+        let local = "listener.127.0.0.1_81.cx_active=1";
+        let rules = CountingRules::default();
+        assert_eq!(connections(Vec::new(), rules, local), Some(1));
     }
 
     #[test]

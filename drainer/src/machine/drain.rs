@@ -68,7 +68,10 @@ impl Drain {
 
     /// The full drain of a pod whose `end` is proven. After a soft one all is anew but for the call that failed health, since
     /// what called Envoy's hook then may not have been the kubelet.
-    pub(crate) fn full(end: PodEnd, monitor: &Monitor) -> Self {
+    pub(crate) fn full(end: PodEnd, monitor: &mut Monitor) -> Self {
+        if monitor.progress.borrow().phase != DrainPhase::SoftDraining {
+            monitor.calls.begin_drain();
+        }
         let grace_period = monitor.config.grace_period;
         let limit = monitor.config.settings.timing.time_limit();
         info!(time_limit = %format(limit), "Pod is terminating");

@@ -45,7 +45,7 @@ pub(crate) struct Monitor {
     /// For how long Envoy had been running at the last ping, if that is known.
     uptime: Option<Duration>,
     /// From when Envoy's setup is worth a read; `None` if it is not.
-    inspect_at: Option<Instant>,
+    pub(super) inspect_at: Option<Instant>,
     restore_log: LogLimiter,
     kernel: Witness,
     /// How long the kernel took to list its sockets.
@@ -143,10 +143,12 @@ impl Monitor {
             }
         };
         let now = Instant::now();
+        // Another server may answer where nothing tells its health: only what this process has failed is restored.
+        let may_have_failed = live.map_or(self.calls.is_health_failed, |live| !live);
         if live == Some(true) {
             self.live_at = Some(now);
             self.calls.note_live();
-        } else if live == Some(false) && self.calls.restore_at.is_some_and(|at| at <= now) {
+        } else if may_have_failed && self.calls.restore_at.is_some_and(|at| at <= now) {
             self.restore_health().await;
         }
         Ok(live)
@@ -157,10 +159,10 @@ impl Monitor {
     async fn restore_health(&mut self) {
         match self.make_call(AdminCall::RestoreHealth).await {
             Ok(()) => {
-                info!("Restored Envoy's health: it was DRAINING, although nothing is terminating");
+                info!("Restored Envoy's health, since nothing is terminating");
             }
             Err(error) if error.is_rejection() && self.restore_log.should_log(LOG_INTERVAL) => {
-                error!(%error, "Envoy rejected /healthcheck/ok: its health checks keep failing");
+                error!(%error, "Envoy rejected /healthcheck/ok: if its health has failed, it stays failed");
             }
             Err(error) => debug!(%error, "Envoy's health is not restored yet"),
         }
@@ -236,11 +238,6 @@ impl Monitor {
     /// Makes an inspection due now, since Envoy may be another one.
     pub(crate) fn request_inspection(&mut self) {
         self.inspect_at = Some(Instant::now());
-    }
-
-    /// Returns true if Envoy's setup may have changed since it was read.
-    pub(crate) fn is_inspection_due(&self) -> bool {
-        self.inspect_at.is_some()
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next. Nothing is left only if the kernel

@@ -64,11 +64,11 @@ impl Standby {
             if !has_responded || monitor.client.has_other_listeners().await != Ok(false) {
                 monitor.request_inspection();
             }
-            if monitor.is_inspection_due() {
+            if monitor.inspect_at.is_some() {
                 self.read_setup(monitor).await;
             }
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
-            let is_settled = monitor.calls.restore_at.is_none() && !monitor.is_inspection_due()
+            let is_settled = monitor.calls.restore_at.is_none() && !monitor.inspect_at.is_some()
                 || self.is_admin_reported && monitor.client.address().is_none();
             let pause = if is_settled {
                 SETTLED_INTERVAL

@@ -18,8 +18,8 @@ pub(crate) struct TerminationSignals {
     hooks: [Vec<Instant>; 2],
     /// SIGTERM, which is never taken back.
     pub(super) sigterm: Option<Instant>,
-    /// Hooks return at once, those that are open and new ones.
-    is_releasing: bool,
+    /// All hooks return at once, those that are open and new ones, until [`TerminationSignals::answer_hooks`].
+    pub(super) is_releasing: bool,
     /// How often hooks were released.
     releases: u64,
 }
@@ -148,11 +148,6 @@ impl TerminationSignals {
         self.sigterm.get_or_insert(at);
     }
 
-    /// Lets all hooks return, those that are open and new ones, until [`TerminationSignals::answer_hooks`].
-    pub(crate) fn release_hooks(&mut self) {
-        self.is_releasing = true;
-    }
-
     /// Lets the hooks that are open return, and holds those that are called from now on.
     pub(crate) fn answer_hooks(&mut self) {
         *self = Self {
@@ -165,11 +160,6 @@ impl TerminationSignals {
     /// Returns true if SIGTERM has come or a hook is open.
     pub(crate) fn is_any(&self) -> bool {
         self.sigterm.is_some() || self.hooks.iter().any(|calls| !calls.is_empty())
-    }
-
-    /// Returns true after SIGTERM, where Envoy's hook is not open.
-    pub(crate) fn is_sigterm_alone(&self) -> bool {
-        self.sigterm.is_some() && self.pod_end().is_none()
     }
 
     /// Returns the proof that the pod ends, if it does.
@@ -355,7 +345,7 @@ mod tests {
         let decide = || signals.borrow().decide(Instant::now(), AdminState::Unknown);
         let held = hold(&signals, Hook::Envoy);
         let late = async {
-            signals.send_modify(TerminationSignals::release_hooks);
+            signals.send_modify(|it| it.is_releasing = true);
             hold(&signals, Hook::Drainer).await;
         };
         tokio::join!(held, late);
