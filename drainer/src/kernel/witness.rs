@@ -251,8 +251,15 @@ mod tests {
         client.read_exact(&mut vec![0; written / 2]).unwrap();
         tokio::time::advance(STALLED_AFTER / 2).await;
         assert!(undelivered() > 0);
-        tokio::time::advance(STALLED_AFTER).await;
-        assert_eq!(undelivered(), 0);
+        // The kernel may still send what the client has made room for.
+        for _ in 0..100 {
+            tokio::time::advance(STALLED_AFTER).await;
+            if undelivered() == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(20));
+        }
+        panic!("a client that reads nothing still counts");
     }
 
     #[test]

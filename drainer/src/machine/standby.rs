@@ -68,7 +68,7 @@ impl Standby {
                 self.read_setup(monitor).await;
             }
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
-            let is_settled = monitor.calls.restore_at.is_none() && !monitor.inspect_at.is_some()
+            let is_settled = monitor.calls.restore_at.is_none() && monitor.inspect_at.is_none()
                 || self.is_admin_reported && monitor.client.address().is_none();
             let pause = if is_settled {
                 SETTLED_INTERVAL
