@@ -23,6 +23,7 @@ use tests::review::{ReviewBuilder, defaults};
 use tests::service::{Endpoint, Service};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::scenario::{Fault, LOAD_BEFORE, Scenario};
@@ -77,7 +78,7 @@ struct GatewayPod {
     admin: Admin,
     /// Started by a hot restart, which no container does.
     next_epoch: Option<Process>,
-    _drainer_port: Port,
+    drainer_port: Port,
 }
 
 /// Runs the termination of a scenario.
@@ -197,7 +198,7 @@ impl GatewayPod {
             admin: Admin::new(Client::new(bootstrap.admin_address().clone())),
             bootstrap,
             next_epoch: None,
-            _drainer_port: drainer_port,
+            drainer_port,
         };
         gateway.wait_until_live().await?;
         Ok(gateway)
@@ -218,7 +219,15 @@ impl GatewayPod {
         };
         sleep(at).await;
         match fault {
-            Fault::DrainerRestart => self.pod.restart(DRAINER).await?,
+            Fault::DrainerRestart => {
+                self.pod.restart(DRAINER).await?;
+                // Until it listens, a kubelet that ends the pod is refused: docs/limitations.md tells that.
+                wait_until("the drainer listens", START_TIMEOUT, || async {
+                    let address = ("127.0.0.1", self.drainer_port.number());
+                    Ok(TcpStream::connect(address).await.is_ok())
+                })
+                .await?;
+            }
             Fault::ListenerUpdate { .. } => self.update_listeners()?,
             Fault::HotRestart => {
                 self.next_epoch = Some(self.bootstrap.spawn(&self.binary, 1)?);
