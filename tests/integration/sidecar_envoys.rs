@@ -22,10 +22,10 @@ use tests::outbound_report::OutboundReport;
 use tests::parallel::for_each_case;
 use tests::port::Port;
 use tests::review::{ReviewBuilder, defaults};
-use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_between};
+use tests::timing::{SECOND, assert_took, assert_took_at_most};
 use tests::until::wait_until;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 /// The minimum duration of the drains, in which no connection is open: they last so long.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -51,11 +51,6 @@ struct SidecarPod {
 impl SidecarPod {
     /// Starts the pod that the webhook makes of one with an Envoy and an app.
     async fn start(annotations: &[(&str, &str)]) -> Result<Self> {
-        Self::start_with(annotations, SERVE_ON).await
-    }
-
-    /// The same with an app that serves on for so long after SIGTERM.
-    async fn start_with(annotations: &[(&str, &str)], serve_on: Duration) -> Result<Self> {
         let outbound = http("outbound")?.loopback();
         let bootstrap = envoy()?.listener(http("web")?).listener(outbound);
         let config = TempDir::new()?;
@@ -80,7 +75,7 @@ impl SidecarPod {
             "spec": { "terminationGracePeriodSeconds": 60, "containers": [
                 { "name": "envoy", "args": bootstrap.args(&config_file.to_string_lossy()) },
                 { "name": "app", "args": [
-                    "app", app_address, outbound, "--serve-on", duration::format(serve_on).to_string(),
+                    "app", app_address, outbound, "--serve-on", duration::format(SERVE_ON).to_string(),
                     "--report", "/dev/termination-log",
                 ] },
             ] },
@@ -151,76 +146,30 @@ fn assert_ended_in_order(termination: &PodTermination) -> Result<()> {
 }
 
 #[tokio::test]
-async fn app_ends_after_the_drain_and_before_a_native_envoy() -> Result<()> {
-    let pod = SidecarPod::start(&[HOOKS, NATIVE]).await?;
-    let (termination, report) = pod.terminate().await?;
-    assert_took(time_of(&termination, "app", Step::Sigterm)?, DRAIN);
-    assert_took(
-        time_of(&termination, "app", Step::Exited)?,
-        DRAIN + SERVE_ON,
-    );
-    assert_ended_in_order(&termination)?;
-    assert!(report.sent > 10, "{report:?}");
-    assert_eq!(report.failed, 0, "{report:?}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn native_envoy_serves_the_app_to_its_end() -> Result<()> {
-    let pod = SidecarPod::start(&[NATIVE]).await?;
-    let (termination, report) = pod.terminate().await?;
-    assert_took_at_most(time_of(&termination, "app", Step::Sigterm)?, Duration::ZERO);
-    assert_took(time_of(&termination, "envoy", Step::HookReturned)?, DRAIN);
-    assert_took(time_of(&termination, "app", Step::Exited)?, SERVE_ON);
-    assert_ended_in_order(&termination)?;
-    assert!(report.sent > 10, "{report:?}");
-    assert_eq!(report.failed, 0, "{report:?}");
-    Ok(())
-}
-
-/// The app serves for longer after the drain than a pod without a known grace period would be expected to live.
-#[tokio::test]
-async fn native_envoy_stays_draining_while_the_app_lives() -> Result<()> {
-    let serve_on = 40 * SECOND;
-    let pod = SidecarPod::start_with(&[NATIVE, ("drain-timeout", "3s")], serve_on).await?;
-    let drained = async {
-        sleep(DRAIN + SECOND).await;
-        let start = Instant::now();
-        while pod.pod.exit_status("app")?.is_none() {
-            let state = pod.admin.state().await;
-            // It exits a moment after the app.
-            let is_draining = state.as_ref().is_ok_and(|state| state == "DRAINING");
-            let has_ended = pod.pod.exit_status("app")?.is_some();
-            assert!(
-                is_draining || has_ended,
-                "{state:?} after {:?}",
-                start.elapsed()
-            );
-            sleep(SECOND / 10).await;
+async fn app_calls_through_a_native_envoy_to_its_end() -> Result<()> {
+    // The annotations, and when the app gets SIGTERM. A plain Envoy ends before the app.
+    let table: [(&[(&str, &str)], Duration); _] = [
+        (&[HOOKS, NATIVE], DRAIN),
+        (&[NATIVE], Duration::ZERO),
+        (&[], Duration::ZERO),
+    ];
+    for_each_case(table, |(annotations, sigterm)| async move {
+        let pod = SidecarPod::start(annotations).await?;
+        let (termination, report) = pod.terminate().await?;
+        let at = |container, step| time_of(&termination, container, step);
+        assert_took(at("app", Step::Sigterm)?, sigterm);
+        assert_took(at("envoy", Step::HookReturned)?, DRAIN);
+        assert_took(at("app", Step::Exited)?, sigterm + SERVE_ON);
+        if annotations.is_empty() {
+            assert_took(at("envoy", Step::Sigterm)?, DRAIN);
+            assert!(report.failed > 10, "{report:?}");
+            return Ok(());
         }
-        assert!(start.elapsed() > serve_on - 2 * DRAIN);
-        anyhow::Ok(())
-    };
-    let (termination, drained) = tokio::join!(pod.terminate(), drained);
-    let (termination, report) = termination?;
-    drained?;
-    assert_ended_in_order(&termination)?;
-    assert_eq!(report.failed, 0, "{report:?}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn pod_deleted_while_envoy_restarts_is_drained() -> Result<()> {
-    let mut pod = SidecarPod::start(&[]).await?;
-    // The deletion cancels the restart, and with it the call of Envoy's hook.
-    let restart = timeout(4 * SECOND, pod.pod.restart("envoy")).await;
-    assert!(restart.is_err(), "the hook has returned");
-    assert!(pod.is_live().await);
-    let (termination, _) = pod.terminate().await?;
-    assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
-    let log = pod.pod.log("envoy-drainer")?;
-    assert!(log.contains("/drain_listeners"), "{log}");
-    Ok(())
+        assert_ended_in_order(&termination)?;
+        assert!(report.sent > 10 && report.failed == 0, "{report:?}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -256,36 +205,4 @@ async fn updated_containers_leave_envoy_live() -> Result<()> {
         Ok(())
     })
     .await
-}
-
-#[tokio::test]
-async fn plain_envoy_ends_before_an_app_that_serves_on() -> Result<()> {
-    let pod = SidecarPod::start(&[]).await?;
-    let (termination, report) = pod.terminate().await?;
-    assert_took_at_most(time_of(&termination, "app", Step::Sigterm)?, Duration::ZERO);
-    assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
-    assert!(report.failed > 10, "{report:?}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn restarted_app_waits_briefly_and_leaves_envoy_alone() -> Result<()> {
-    let mut pod = SidecarPod::start(&[HOOKS]).await?;
-    pod.pod.restart("app").await?;
-    let events = pod.pod.timeline().events();
-    let at = |step| {
-        let mut of_app = events.iter().filter(|event| event.container == "app");
-        of_app
-            .find(|event| event.step == step)
-            .map(|event| event.at)
-    };
-    let (called, returned) = at(Step::HookStarted)
-        .zip(at(Step::HookReturned))
-        .context("no hook was called")?;
-    assert_took_between(returned - called, 3 * SECOND, 4 * SECOND);
-    assert!(pod.is_live().await);
-    // The restarted app, too, ends after the drain.
-    let (termination, _) = pod.terminate().await?;
-    assert_took(time_of(&termination, "app", Step::Sigterm)?, DRAIN);
-    Ok(())
 }
