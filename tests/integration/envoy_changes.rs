@@ -4,7 +4,7 @@ use anyhow::Result;
 use drainer::{HealthFailureDelay, SoleWitness};
 use serde_json::json;
 use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
-use tests::envoy::{envoy, envoy_with_upstream};
+use tests::envoy::envoy_with_upstream;
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, tcp};
 use tests::parallel::for_each_case;
@@ -17,7 +17,7 @@ use super::drain::{slow_request, wait_for_active_requests};
 tests::for_each_envoy! {
     new_process_of_hot_restart_is_drained, new_process_is_told_where_health_is_kept,
     old_process_of_hot_restart_is_drained, outbound_listener_of_lds_holds_no_drain,
-    listener_of_lds_is_warned_about, outbound_listener_that_lds_removes_holds_no_drain,
+    outbound_listener_that_lds_removes_holds_no_drain,
 }
 
 async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()> {
@@ -202,21 +202,4 @@ async fn outbound_listener_that_lds_removes_holds_no_drain(binary: EnvoyBinary) 
     assert_took(drainer.drain_pod().await?, 2 * SECOND);
     outbound.ping().await?;
     drainer.assert_message(&json!({"outcome": "drained", "peak": 0}))
-}
-
-async fn listener_of_lds_is_warned_about(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy()?.binary(&binary).lds().start().await?;
-    let drainer = drainer(envoy.admin_address())?.start().await?;
-    drainer.wait_for_envoy().await?;
-    assert!(drainer.find_log("MODIFY_ONLY").is_none());
-    let listener = http("late")?.modify_only();
-    let address = listener.address();
-    envoy.set_lds_listeners(&[listener]).await?;
-    // Its statistics are used from its first connection on, and the drainer looks for new ones every 30 s.
-    let _client = RawConnection::open_idle(address).await?;
-    let warning = drainer.wait_for_log("MODIFY_ONLY", 40 * SECOND).await?;
-    assert_eq!(warning["level"], "WARN");
-    let message = warning["message"].as_str().unwrap_or_default();
-    assert!(message.ends_with("(late)"), "{message}");
-    Ok(())
 }

@@ -6,7 +6,6 @@ use tests::drainer::{drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::http;
-use tests::timing::TIMEOUT;
 
 tests::for_each_envoy! { new_listener_without_a_connection_is_read }
 
@@ -14,9 +13,12 @@ async fn new_listener_without_a_connection_is_read(binary: EnvoyBinary) -> Resul
     let envoy = envoy()?.binary(&binary).lds().start().await?;
     let drainer = drainer(envoy.admin_address())?.start().await?;
     drainer.wait_for_envoy().await?;
+    ensure!(drainer.find_log("MODIFY_ONLY").is_none());
     let listener = http("late")?.modify_only();
     envoy.set_lds_listeners(&[listener]).await?;
-    drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
+    let warning = drainer.wait_for_warning("MODIFY_ONLY").await?;
+    let message = warning["message"].as_str().context("no text")?;
+    ensure!(message.ends_with("(late)"), "{message}");
     Ok(())
 }
 
