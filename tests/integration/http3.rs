@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tests::drainer::{quick_drainer, start_drainer_with};
-use tests::envoy::{Envoy, envoy, envoy_with_upstream};
+use tests::envoy::{envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, http3};
 use tests::load::load;
@@ -15,13 +15,8 @@ use tokio::time::sleep;
 /// Makes `/drain_listeners` send GOAWAY with each response.
 const IMMEDIATE: &str = "--drain-strategy immediate";
 
-async fn is_live(envoy: &Envoy) -> Result<bool> {
-    Ok(envoy.admin().state().await? == "LIVE")
-}
-
 tests::for_each_envoy! {
-    health_is_kept_until_http3_clients_have_left,
-    gradual_strategy_is_warned_about_and_fails_health_at_once,
+    health_is_kept_until_http3_clients_have_left, gradual_strategy_is_warned_about_and_fails_health_at_once,
 }
 
 async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Result<()> {
@@ -44,7 +39,7 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
         .wait_for_status("health is kept", |status| status.health_kept)
         .await?;
     sleep(SECOND).await;
-    assert!(is_live(&envoy).await?);
+    assert_eq!(envoy.admin().state().await?, "LIVE");
     assert_eq!(drainer.accepted_calls(), ["/drain_listeners"]);
     let report = clients.stop().await;
     assert_eq!(report.failed(), 0, "{report}");

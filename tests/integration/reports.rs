@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase, HealthFailureDelay, WebhookAccess};
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::drainer::{Drainer, DrainerBuilder, drainer, quick_drainer};
 use tests::drainer_token::review_token;
-use tests::envoy::{Envoy, envoy, proxy, web_envoy};
+use tests::envoy::{Envoy, proxy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::https::inject_request;
@@ -20,12 +20,12 @@ use tests::port::Port;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::test_ca::TestCa;
-use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
+use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most};
 use tests::until::wait_until;
 use tests::webhook::skipped_review;
 use tokio::time::{Instant, sleep};
 
-use super::drain::{slow_request, wait_for_active_requests};
+use super::drain::{listener_stat, slow_request, wait_for_active_requests};
 use super::drainer_api::{DrainerApiServer, ServeProcess};
 
 /// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.
@@ -116,8 +116,7 @@ fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder>
 }
 
 tests::for_each_envoy! {
-    drain_reaches_metrics_and_its_workload, numbers_decide_what_was_cut, setup_warning_is_counted,
-    envoy_that_ends_without_its_hook_is_reported,
+    drain_reaches_metrics_and_its_workload, numbers_decide_what_was_cut, envoy_that_ends_without_its_hook_is_reported,
     only_terminating_pods_report_a_drain, no_hook_waits_for_a_report_and_the_exit_for_a_second,
 }
 
@@ -126,10 +125,20 @@ async fn drain_reaches_metrics_and_its_workload(binary: EnvoyBinary) -> Result<(
     let access = reporting.webhook.access().await?;
     assert!(access.reports, "{access:?}");
     let envoy = proxy(&binary, [http("web")?, tcp("stream")?]).await?;
-    let _stream = RawConnection::open_stream(envoy.address("stream")).await?;
+    let mut stream = RawConnection::open_stream(envoy.address("stream")).await?;
     let cut = short_drainer(&envoy, access)?.start().await?;
-    cut.drain_pod().await?;
-    assert_eq!(cut.termination_message()?["remaining"]["tcp"], 1);
+    assert_took(cut.drain_pod().await?, 3 * SECOND);
+    stream.ping().await.context("it was cut before SIGTERM")?;
+    let name = listener_stat(&envoy, "stream");
+    let remaining = json!({
+        "connections": 1, "requests": 0, "upgrades": 0, "tcp": 1, "byListener": { &name: 1 },
+    });
+    assert_eq!(cut.termination_message()?["remaining"], remaining);
+    let line = cut.find_log("Drain ended").context("no log line")?;
+    assert_eq!(line["outcome"], "deadline");
+    assert_eq!(line["remaining_tcp"], 1);
+    let listeners = line["remaining_by_listener"].to_string();
+    assert!(listeners.contains(&name), "{line}");
     for line in [
         r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
         r#"drains_with_cuts_total{kind="Deployment"} 1"#,
@@ -201,17 +210,6 @@ async fn numbers_decide_what_was_cut(binary: EnvoyBinary) -> Result<()> {
     assert_eq!(reporting.fail_on_cut(&message).await?, Some(0), "idle");
     message["remaining"] = json!(null);
     assert_eq!(reporting.fail_on_cut(&message).await?, Some(1), "unknown");
-    Ok(())
-}
-
-async fn setup_warning_is_counted(binary: EnvoyBinary) -> Result<()> {
-    let reporting = Reporting::start().await?;
-    let envoy = envoy()?.binary(&binary);
-    let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
-    let access = reporting.webhook.access().await?;
-    let _drainer = short_drainer(&envoy, access)?.start().await?;
-    let counted = r#"setup_warnings_total{warning="gradual-strategy"} 1"#;
-    reporting.wait_for_metric(counted).await?;
     Ok(())
 }
 
