@@ -69,7 +69,7 @@ test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions, and
 	$(TEST) $(QUICK_UNITS) $(SUITES) --bins --test commands --test protocols
 	@$(MAKE) --no-print-directory explore EVENTS=4
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-signals test-envoys test-simulation
-	ENVOY_DRAINER=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/smoke/envoy-drainer $(TEST) --test hostile --test unresponsive_envoy
+	ENVOY_DRAINER=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/smoke/envoy-drainer $(TEST) --test hostile
 
 test-signals:
 	$(TEST) --test integration -- termination_signals::

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drainer::{DrainPhase, Progress};
+use tests::bootstrap::Bootstrap;
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::listener::{http, tcp};
@@ -63,7 +64,15 @@ impl Pod {
     pub(super) async fn launch(
         change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
     ) -> Result<Self> {
-        let envoy = envoy_with_upstream().await?.listener(http("web")?);
+        Self::launch_with(|envoy| envoy, change).await
+    }
+
+    /// Starts a pod with its admin interface elsewhere.
+    async fn launch_with(
+        admin: fn(Bootstrap) -> Bootstrap,
+        change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
+    ) -> Result<Self> {
+        let envoy = admin(envoy_with_upstream().await?).listener(http("web")?);
         let envoy = envoy.listener(tcp("stream")?).start().await?;
         Ok(Self {
             drainer: change(drainer(envoy.admin_address())?).launch().await?,
@@ -197,22 +206,28 @@ async fn assert_drained(events: &'static [(u32, Event)], since: u32) -> Result<(
 #[tokio::test]
 async fn signal_alone_ends_after_its_time() -> Result<()> {
     use Event::{Container, Drainer, Envoy, Sigterm};
+    let in_tcp: fn(Bootstrap) -> Bootstrap = |envoy| envoy;
+    // Where Envoy is killed, the file of its socket is left.
+    let in_file: fn(Bootstrap) -> Bootstrap = Bootstrap::admin_unix;
     // A signal, what has happened to Envoy, and after how many seconds the hook returns or the drainer exits.
     let table = [
-        (Envoy, Some(Signal::STOP), 10, 10),
-        (Envoy, Some(Signal::KILL), 0, 1),
-        (Drainer, None, 30, 30),
-        (Drainer, Some(Signal::STOP), 30, 30),
-        (Drainer, Some(Signal::KILL), 1, 1),
-        (Sigterm, None, 10, 10),
-        (Sigterm, Some(Signal::STOP), 10, 10),
-        (Sigterm, Some(Signal::KILL), 1, 1),
-        (Container, None, 3, 3),
+        (in_tcp, Envoy, Some(Signal::STOP), 10, 10),
+        (in_tcp, Envoy, Some(Signal::KILL), 0, 1),
+        (in_file, Envoy, Some(Signal::STOP), 10, 10),
+        (in_file, Envoy, Some(Signal::KILL), 0, 1),
+        (in_tcp, Drainer, None, 30, 30),
+        (in_tcp, Drainer, Some(Signal::STOP), 30, 30),
+        (in_tcp, Drainer, Some(Signal::KILL), 1, 1),
+        (in_tcp, Sigterm, None, 10, 10),
+        (in_tcp, Sigterm, Some(Signal::STOP), 10, 10),
+        (in_tcp, Sigterm, Some(Signal::KILL), 1, 1),
+        (in_tcp, Container, None, 3, 3),
     ];
     for_each_case(
         table,
-        |(event, envoy_signal, at_least, at_most)| async move {
-            let pod = Pod::start().await?;
+        |(admin, event, envoy_signal, at_least, at_most)| async move {
+            let pod = Pod::launch_with(admin, DrainerBuilder::exit_without_minimum).await?;
+            pod.drainer.wait_until_serving().await?;
             pod.drainer.wait_for_envoy().await?;
             if let Some(signal) = envoy_signal {
                 pod.envoy.signal(signal);
