@@ -19,16 +19,6 @@ use webhook::server::{Limits, Server};
 use super::drainer_api::{ServeProcess, TLS_SECRET, tls_secret};
 
 #[tokio::test]
-async fn client_of_another_ca_closes_the_connection() {
-    let server = Webhook::start(Limits::default()).await;
-    let other_ca = TestCa::new().unwrap();
-    let https = HttpsClient::new(server.address, other_ca.pem()).unwrap();
-    let error = https.connect_tls().await.unwrap_err();
-    assert!(error.to_string().contains("UnknownIssuer"), "{error}");
-    server.assert_admits().await;
-}
-
-#[tokio::test]
 async fn http_1_1_is_the_only_protocol() {
     let server = Webhook::start(Limits::default()).await;
     for (protocols, agreed) in [
@@ -126,6 +116,8 @@ async fn certificate_swapped_under_load_fails_no_handshake() -> Result<()> {
             format!("envoy_drainer_certificate_reloads_total{{result=\"{result}\"}} {wanted}\n");
         anyhow::Ok(metrics.get("/metrics").await?.body.contains(&line))
     };
+    let leaf = "\nenvoy_drainer_certificate_expiration_timestamp_seconds{certificate=\"leaf\"} ";
+    assert!(metrics.get("/metrics").await?.body.contains(leaf));
     assert!(has_reloads("ok", 3).await?);
     assert!(has_reloads("failed", 0).await?);
     set_leaf(&Leaf {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use drainer::{AdminAddress, DrainPhase};
 use tests::binaries;
 use tests::drainer::{DrainerBuilder, HookCall, quick_drainer};
@@ -328,29 +328,15 @@ async fn drain_command_waits_briefly_for_restarted_drainer() -> Result<()> {
 #[tokio::test]
 async fn status_command_prints_text_and_json() -> Result<()> {
     let drainer = drainer_without_envoy(60 * SECOND)?.start().await?;
-    let line = drainer.wait_for_log("admin interface cannot be read", TIMEOUT);
-    assert_eq!(line.await?["level"], "ERROR");
-    let _hooks = drainer.call_pod_hooks()?;
-    drainer.wait_for_phase(DrainPhase::Draining).await?;
-    drainer
-        .wait_for_status("the fault is known", |status| status.unknown.is_some())
-        .await?;
-    let status = drainer.builder().run("status", &["status"])?;
-    assert!(status.wait_within(TIMEOUT).await?.success());
-    let log = status.log();
-    for line in [
-        "phase        draining\n",
-        "admin        127.0.0.1:1\n",
-        "deadline     in ",
-        "unknown      connection refused\n",
+    let json = r#"{"phase":{"name":"standby"},"#;
+    for (args, start) in [
+        (&["status"][..], "phase        standby\n"),
+        (&["status", "-o", "json"], json),
     ] {
-        assert!(log.contains(line), "{log}");
+        let status = drainer.builder().run("status", args)?;
+        assert!(status.wait_within(TIMEOUT).await?.success());
+        let log = status.log();
+        assert!(log.starts_with(start), "{log}");
     }
-    let status = drainer.builder().run("status", &["status", "-o", "json"])?;
-    assert!(status.wait_within(TIMEOUT).await?.success());
-    let log = status.log();
-    let json = log.lines().find(|line| line.starts_with(r#"{"phase":"#));
-    let json: serde_json::Value = serde_json::from_str(json.context("no status")?)?;
-    assert_eq!(json["phase"]["name"], "draining");
     Ok(())
 }

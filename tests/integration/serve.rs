@@ -73,18 +73,6 @@ async fn both_signals_shut_down_after_the_delay() {
 }
 
 #[tokio::test]
-async fn metrics_include_the_certificate() {
-    let program = start(&[]).await;
-    let metrics = metrics(&program).await;
-    for wanted in [
-        "envoy_drainer_certificate_expiration_timestamp_seconds{certificate=\"leaf\"} ",
-        "envoy_drainer_certificate_reloads_total{result=\"ok\"} 0",
-    ] {
-        assert!(metrics.contains(wanted), "{metrics}");
-    }
-}
-
-#[tokio::test]
 async fn second_signal_terminates_at_once() {
     let program = start(&["--shutdown-delay=10m"]).await;
     program.process.signal(Signal::TERM);

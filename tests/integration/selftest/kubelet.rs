@@ -124,40 +124,6 @@ async fn hooks_start_together_and_containers_end_separately() -> Result<()> {
 }
 
 #[tokio::test]
-async fn native_sidecars_end_last_in_reverse_order() -> Result<()> {
-    let exits_after_half_a_second =
-        "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let pod = run(
-        &[
-            sidecar(hooked("first", exec("sleep 0.2"))),
-            sidecar(container("second", exits_after_half_a_second)),
-        ],
-        &[hooked("main", exec("sleep 1"))],
-        30,
-    )
-    .await?;
-    let termination = pod.terminate().await;
-    assert_times(
-        &termination,
-        &[
-            ("first", Step::HookStarted, 0.0),
-            ("first", Step::HookReturned, 0.2),
-            ("main", Step::Sigterm, 1.0),
-            ("second", Step::Sigterm, 1.0),
-            ("second", Step::Exited, 1.5),
-            ("first", Step::Sigterm, 1.5),
-        ],
-    );
-    assert!(
-        termination.time_of("main", Step::Exited) <= termination.time_of("second", Step::Sigterm)
-    );
-    assert!(
-        termination.time_of("second", Step::Exited) <= termination.time_of("first", Step::Sigterm)
-    );
-    Ok(())
-}
-
-#[tokio::test]
 async fn failed_hook_is_followed_by_sigterm() -> Result<()> {
     let closed_port = Port::free()?;
     let get = json!({ "httpGet": { "port": closed_port.number(), "path": "/" } });
