@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
+use drainer::DrainSummary;
 use serde_json::{Value, json};
 
 use crate::command::CommandOutput;
@@ -113,6 +114,16 @@ impl Namespace {
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
         let names = names.map(|name| name.map(str::to_owned));
         names.collect::<Option<_>>().context("a pod has no name")
+    }
+
+    /// Waits until a drainer has ended, and returns the summary of its drain.
+    pub(crate) async fn first_summary(&self) -> Result<DrainSummary> {
+        let messages = || self.termination_messages.read_all();
+        eventually("a drain has ended", || async {
+            Ok(!messages()?.is_empty())
+        })
+        .await?;
+        messages()?.first().context("there is one")?.summary()
     }
 
     /// Returns the status of a container of a pod.

@@ -59,8 +59,9 @@ impl ScenarioReport {
     /// Adds the number and the durations of drains by outcome.
     pub(crate) fn add_drains(&mut self, messages: &[TerminationMessage]) {
         let mut by_outcome = BTreeMap::<_, Vec<_>>::new();
-        for (outcome, seconds) in messages.iter().filter_map(TerminationMessage::outcome) {
-            by_outcome.entry(outcome).or_default().push(seconds);
+        for summary in messages.iter().flat_map(TerminationMessage::summary) {
+            let outcome = summary.outcome.to_string();
+            by_outcome.entry(outcome).or_default().push(summary.seconds);
         }
         for (outcome, seconds) in by_outcome {
             let min = seconds.iter().copied().fold(f64::INFINITY, f64::min);

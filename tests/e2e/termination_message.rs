@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 
-use anyhow::Result;
-use serde_json::Value;
+use anyhow::{Context, Result};
+use drainer::DrainSummary;
 
 use crate::command::JsonStream;
 use crate::kubectl::KUBECTL;
@@ -74,19 +74,12 @@ impl TerminationMessage {
         &self.message
     }
 
-    /// Returns the outcome of the drain and its duration in seconds; none if the message has another format.
-    pub(crate) fn outcome(&self) -> Option<(String, f64)> {
-        let summary: Value = serde_json::from_str(&self.message).ok()?;
-        Some((
-            summary["outcome"].as_str()?.to_owned(),
-            summary["seconds"].as_f64()?,
-        ))
-    }
-
-    /// Returns the wait for a replacement; none if there was no wait.
-    pub(crate) fn replacement(&self) -> Option<Value> {
-        let summary: Value = serde_json::from_str(&self.message).ok()?;
-        summary.get("replacement").cloned()
+    /// Returns the summary of the drain.
+    ///
+    /// # Errors
+    /// If the message has another format.
+    pub(crate) fn summary(&self) -> Result<DrainSummary> {
+        serde_json::from_str(&self.message).with_context(|| self.to_string())
     }
 }
 

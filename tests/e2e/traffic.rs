@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::try_join;
 use load::job::{JobLine, LoadJob, Progress};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::load::{EchoLoad, Report, load};
 use tokio::time::sleep;
 
@@ -70,25 +70,9 @@ impl<'a> Traffic<'a> {
         target: SocketAddr,
         load: EchoLoad,
     ) -> Result<Self> {
-        namespace
-            .apply(json!({
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": { "name": name },
-                "spec": {
-                    "restartPolicy": "Never",
-                    "automountServiceAccountToken": false,
-                    "securityContext": restricted::pod(),
-                    "containers": [{
-                        "name": "load",
-                        "image": images::WEBHOOK_IMAGE,
-                        "imagePullPolicy": "IfNotPresent",
-                        "args": args(load, target, None)?,
-                        "securityContext": restricted::container(),
-                    }],
-                },
-            }))
-            .await?;
+        let args = args(load, target, None)?;
+        let pod = client(name, images::WEBHOOK_IMAGE, &args);
+        namespace.apply(pod).await?;
         eventually("the load is running", || async {
             let logs = namespace.kubectl(&["logs", name]).await;
             Ok(logs.is_ok_and(|logs| logs.lines().count() > 1))
@@ -143,6 +127,32 @@ impl<'a> Traffic<'a> {
         fixture.report_drains(namespace)?;
         Ok(report)
     }
+}
+
+/// Returns a container that runs a program of the tests.
+pub(crate) fn container(name: &str, image: &str, args: &[String]) -> Value {
+    json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+        "securityContext": restricted::container(),
+    })
+}
+
+/// Returns the pod of a client, whose container has the pod's name.
+pub(crate) fn client(name: &str, image: &str, args: &[String]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "securityContext": restricted::pod(),
+            "containers": [container(name, image, args)],
+        },
+    })
 }
 
 /// Returns the arguments of a container of the webhook's image that sends a load, for a time or until SIGTERM.

@@ -11,7 +11,7 @@ use tests::load::{EchoLoad, load};
 use tokio::time::Instant;
 
 use super::adopt::{MAX_END, Observation, end_with_idle_client};
-use super::drains::{count, watch_drains};
+use super::drains::{count, wait_for_drain, watch_drains};
 use super::live::wait_for_restarts;
 use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
@@ -169,14 +169,9 @@ pub(crate) async fn absent_one_is_a_plain_delay(fixture: &ClusterFixture<'_>) ->
         let message = message.with_context(|| format!("{name} has no message"))?;
         let shown = format!("{:.1} s; {}", end.as_secs_f64(), message.text());
         fixture.add_row(&format!("{name}: pod's end"), shown);
-        let told = message.outcome().map(|(outcome, _)| outcome);
-        ensure!(told.as_deref() == Some(outcome), "{message}");
-        eventually("`drains` shows the outcome", || async {
-            let shown = drains.documents()?;
-            let mut of_pod = shown.iter().filter(|drain| drain["pod"] == *name);
-            Ok(of_pod.any(|drain| drain["outcome"] == *outcome))
-        })
-        .await?;
+        let told = message.summary()?.outcome.to_string();
+        ensure!(told == *outcome, "{message}");
+        wait_for_drain(&drains, name, outcome).await?;
     }
     Ok(())
 }
@@ -191,15 +186,9 @@ pub(crate) async fn later_envoy_is_drained(fixture: &ClusterFixture<'_>) -> Resu
     let status = drainer_status(&namespace, name).await?;
     fixture.add_row("status", status.to_string());
     namespace.run(&format!("delete pod {name}")).await?;
-    let messages = || namespace.termination_messages.read_all();
-    eventually("the drain has ended", || async {
-        Ok(!messages()?.is_empty())
-    })
-    .await?;
-    let message = messages()?.pop().context("there is one")?;
-    fixture.add_row("pod's end", message.text());
-    let told = message.outcome().map(|(outcome, _)| outcome);
-    ensure!(told.as_deref() == Some(outcome), "{message}");
+    let summary = namespace.first_summary().await?;
+    fixture.report_drains(&namespace)?;
+    ensure!(summary.outcome.to_string() == outcome, "{summary:?}");
     Ok(())
 }
 

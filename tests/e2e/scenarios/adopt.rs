@@ -114,18 +114,12 @@ impl Product {
             args: &["--drain-strategy", "immediate", "--drain-time-s", "60"],
             ready_port: 19003,
             hook: json!({ "path": "/shutdown/ready", "port": 19002 }),
-            manager: json!({
-                "name": "shutdown-manager",
-                "image": "docker.io/envoyproxy/gateway:v1.9.0",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["envoy-gateway"],
-                "args": ["envoy", "shutdown-manager"],
-                "lifecycle": {
-                    "preStop": { "exec": { "command": ["envoy-gateway", "envoy", "shutdown"] } },
-                },
-                "volumeMounts": [{ "name": "tmp", "mountPath": "/tmp" }],
-                "securityContext": restricted::container(),
-            }),
+            manager: manager(
+                "docker.io/envoyproxy/gateway:v1.9.0",
+                "envoy-gateway",
+                "tmp",
+                "/tmp",
+            ),
             program: "/envoy-gateway",
             grace_period: 360,
             // For the manager, since the root file system cannot be written to.
@@ -134,28 +128,17 @@ impl Product {
     }
 
     pub(super) fn contour() -> Self {
-        let mount = json!([{ "name": "envoy-admin", "mountPath": "/admin" }]);
+        let (image, volume) = ("ghcr.io/projectcontour/contour:v1.33.6", "envoy-admin");
         Self {
             labels: json!({}),
             admin: json!({ "pipe": { "path": "/admin/admin.sock" } }),
             args: &[],
             ready_port: 8002,
             hook: json!({ "path": "/shutdown", "port": 8090 }),
-            manager: json!({
-                "name": "shutdown-manager",
-                "image": "ghcr.io/projectcontour/contour:v1.33.6",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/contour"],
-                "args": ["envoy", "shutdown-manager"],
-                "lifecycle": {
-                    "preStop": { "exec": { "command": ["/bin/contour", "envoy", "shutdown"] } },
-                },
-                "volumeMounts": mount,
-                "securityContext": restricted::container(),
-            }),
+            manager: manager(image, "/bin/contour", volume, "/admin"),
             program: "/contour",
             grace_period: 300,
-            volume: json!({ "name": "envoy-admin", "emptyDir": {} }),
+            volume: json!({ "name": volume, "emptyDir": {} }),
         }
     }
 
@@ -205,6 +188,20 @@ impl Product {
         containers(template)?.push(manager);
         Ok(())
     }
+}
+
+/// A shutdown manager's container, with the volume that its product mounts there.
+fn manager(image: &str, program: &str, volume: &str, mount_path: &str) -> Value {
+    json!({
+        "name": "shutdown-manager",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [program],
+        "args": ["envoy", "shutdown-manager"],
+        "lifecycle": { "preStop": { "exec": { "command": [program, "envoy", "shutdown"] } } },
+        "volumeMounts": [{ "name": volume, "mountPath": mount_path }],
+        "securityContext": restricted::container(),
+    })
 }
 
 /// Turns the listener of [`deployment`] into one for readiness probes alone.

@@ -97,6 +97,17 @@ pub(super) fn watch_drains(namespace: &Namespace) -> Result<JsonStream> {
     JsonStream::start(program.as_os_str(), &args)
 }
 
+/// Waits until `drains` shows this outcome of a pod, and returns the drain.
+pub(super) async fn wait_for_drain(drains: &JsonStream, pod: &str, outcome: &str) -> Result<Value> {
+    let find = || {
+        let mut shown = drains.documents()?.into_iter();
+        anyhow::Ok(shown.find(|drain| drain["pod"] == *pod && drain["outcome"] == *outcome))
+    };
+    let what = format!("`drains` shows that {pod} is {outcome}");
+    eventually(&what, || async { Ok(find()?.is_some()) }).await?;
+    find()?.context("it has been shown")
+}
+
 /// What `envoy-drainer drains` lists.
 async fn list_drains(namespace: &Namespace) -> Result<Vec<Value>> {
     let program = binaries::envoy_drainer()?;

@@ -6,7 +6,6 @@ use serde_json::json;
 use crate::cluster_fixture::ClusterFixture;
 use crate::edge::{APP, EnvoyDeployment};
 use crate::eventually::eventually;
-use crate::namespace::Namespace;
 use crate::traffic::{Requests, disrupt_under_load, mixed};
 
 /// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
@@ -22,7 +21,7 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
     let edge = EnvoyDeployment::start(&namespace, 2, |_| Ok(())).await?;
     let report = disrupt_under_load(fixture, &edge, mixed(), async || {
         for pod in edge.pods().await? {
-            evict(&namespace, &pod).await?;
+            eventually("the budget allows it", || namespace.evict(&pod)).await?;
         }
         edge.wait_until_stable().await
     })
@@ -51,8 +50,4 @@ pub(crate) async fn kubectl_drain_needs_no_flag(fixture: &ClusterFixture<'_>) ->
     let output = namespace.run(&drain).await?;
     ensure!(output.contains("evicting pod"), "{output}");
     Ok(())
-}
-
-async fn evict(namespace: &Namespace, pod: &str) -> Result<()> {
-    eventually("the budget allows an eviction", || namespace.evict(pod)).await
 }

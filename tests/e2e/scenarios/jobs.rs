@@ -13,7 +13,6 @@ use crate::echo;
 use crate::edge::{annotate, containers, deployment, remove_inject};
 use crate::images;
 use crate::namespace::Namespace;
-use crate::restricted;
 use crate::termination_message::DRAINER_CONTAINER;
 use crate::traffic;
 
@@ -78,13 +77,9 @@ fn template(upstream: SocketAddr) -> Result<Value> {
 
 /// Returns the container that does the work.
 fn work(target: SocketAddr) -> Result<Value> {
-    Ok(json!({
-        "name": WORK,
-        "image": images::WEBHOOK_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "args": traffic::args(load().keep_alive(20.0), target, Some(Duration::from_secs(5)))?,
-        "securityContext": restricted::container(),
-    }))
+    let duration = Some(Duration::from_secs(5));
+    let args = traffic::args(load().keep_alive(20.0), target, duration)?;
+    Ok(traffic::container(WORK, images::WEBHOOK_IMAGE, &args))
 }
 
 fn job(name: &str, template: &Value) -> Value {

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use drainer::DrainOutcome::{Drained, Idle};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -12,7 +13,7 @@ use crate::echo;
 use crate::edge::{EnvoyDeployment, PORT_NAME};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
-use crate::termination_message::{DRAINER_CONTAINER, TerminationMessage};
+use crate::termination_message::DRAINER_CONTAINER;
 
 /// The most that may pass between the failed probe and the start of the new Envoy: the drainer's own hook may be 10 s
 /// late, a soft drain takes at most 15 s, and the kubelet some more.
@@ -50,15 +51,10 @@ pub(crate) async fn deletion_during_a_restart_is_drained(
     namespace
         .kubectl(&["delete", "pod", &pod, "--wait=false"])
         .await?;
-    eventually("the drainer has ended", || async {
-        Ok(!namespace.termination_messages.read_all()?.is_empty())
-    })
-    .await?;
+    let summary = namespace.first_summary().await?;
     fixture.report_drains(&namespace)?;
-    let messages = namespace.termination_messages.read_all()?;
-    let outcome = messages.first().and_then(TerminationMessage::outcome);
-    let (outcome, _) = outcome.context("the pod was not drained")?;
-    ensure!(["drained", "idle"].contains(&&*outcome), "{outcome}");
+    let outcome = summary.outcome;
+    ensure!(matches!(outcome, Drained | Idle), "{outcome}");
     Ok(())
 }
 

@@ -12,8 +12,7 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::edge::{EnvoyDeployment, annotate, containers, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
-use crate::restricted;
-use crate::traffic::{Requests, roll_under_load};
+use crate::traffic::{Requests, container, roll_under_load};
 
 /// The app's container.
 const APP: &str = "app";
@@ -126,14 +125,9 @@ fn app(at_sigterm: AtSigterm) -> Value {
     if let AtSigterm::ServeOn(time) = at_sigterm {
         args.extend(["--serve-on".to_owned(), format!("{}s", time.as_secs())]);
     }
-    json!({
-        "name": APP,
-        "image": images::POD_TOOLS_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "args": args,
-        "readinessProbe": { "tcpSocket": { "port": APP_PORT }, "periodSeconds": 1 },
-        "securityContext": restricted::container(),
-    })
+    let mut app = container(APP, images::POD_TOOLS_IMAGE, &args);
+    app["readinessProbe"] = json!({ "tcpSocket": { "port": APP_PORT }, "periodSeconds": 1 });
+    app
 }
 
 /// Returns the sum of the reports of the apps that have ended.

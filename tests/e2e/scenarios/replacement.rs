@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
+use drainer::ReplacementOutcome;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use tests::load::{EchoLoad, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::edge::{EnvoyDeployment, annotate};
-use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::traffic::{Requests, disrupt_under_load};
 
@@ -50,18 +50,6 @@ async fn evict_all(fixture: &ClusterFixture<'_>, edge: &EnvoyDeployment) -> Resu
     Requests::Survive.ensure(&report.await?)
 }
 
-/// Returns how the wait of the only drain so far ended, and what it waited for at its end, and reports that.
-async fn only_wait(fixture: &ClusterFixture<'_>, namespace: &Namespace) -> Result<Value> {
-    let messages = || namespace.termination_messages.read_all();
-    eventually("a drain has ended", || async { Ok(messages()?.len() == 1) }).await?;
-    let mut messages = messages()?;
-    let message = messages.pop().context("there is one")?;
-    let wait = message.replacement();
-    let wait = wait.with_context(|| format!("the drain has not waited: {message}"))?;
-    fixture.add_row("wait", wait.to_string());
-    Ok(wait)
-}
-
 /// The evictions of all pods of a node at the same moment, as by `kubectl drain`, fail no request: none of them takes
 /// another for its replacement.
 pub(crate) async fn pods_evicted_together_lose_no_request(
@@ -78,11 +66,11 @@ pub(crate) async fn absent_webhook_loses_no_request(fixture: &ClusterFixture<'_>
     let edge = start_slow(&namespace, 1, "30s").await?;
     release.scale(0).await?;
     evict_all(fixture, &edge).await?;
-    let wait = only_wait(fixture, &namespace).await?;
-    let seconds = wait["seconds"].as_f64().context("it has a duration")?;
-    ensure!(
-        wait["outcome"] == "timeout" && (30.0..33.0).contains(&seconds),
-        "the wait ended with {wait}"
-    );
+    let wait = namespace.first_summary().await?.replacement;
+    let wait = wait.context("the drain has not waited")?;
+    let seconds = wait.seconds;
+    fixture.add_row("wait", format!("{} after {seconds} s", wait.outcome));
+    ensure!(wait.outcome == ReplacementOutcome::Timeout, "{wait:?}");
+    ensure!((30.0..33.0).contains(&seconds), "{seconds}");
     Ok(())
 }
