@@ -34,12 +34,14 @@ const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v
 const HTTP_OPTIONS: &str =
     "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// A deployed [`deployment`] with its Service.
+/// A deployed [`deployment`], or a StatefulSet that is like one, with its Service.
 #[derive(Debug)]
 pub(crate) struct EnvoyDeployment {
     pub(crate) namespace: Rc<Namespace>,
     /// The Service's address.
     pub(crate) address: SocketAddr,
+    /// Its kind and name.
+    pub(crate) workload: String,
 }
 
 /// Returns a Deployment of Envoys that route to `upstream` and request a drainer.
@@ -85,6 +87,14 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
 /// Annotates a pod template, under the product's prefix.
 pub(crate) fn annotate(template: &mut Value, name: &str, value: &str) {
     template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+}
+
+/// Turns a pod template into a pod of this name.
+pub(crate) fn into_pod(mut template: Value, name: &str) -> Value {
+    template["apiVersion"] = json!("v1");
+    template["kind"] = json!("Pod");
+    template["metadata"]["name"] = json!(name);
+    template
 }
 
 /// Removes the request for a drainer from a pod template.
@@ -205,22 +215,27 @@ impl EnvoyDeployment {
     ///
     /// # Errors
     /// If it does not become ready, or a pod differs.
-    pub(crate) async fn deploy(namespace: &Rc<Namespace>, deployment: &Value) -> Result<Self> {
-        let edge = Self::apply(namespace, deployment).await?;
-        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+    pub(crate) async fn deploy(namespace: &Rc<Namespace>, workload: &Value) -> Result<Self> {
+        let edge = Self::apply(namespace, workload).await?;
+        let annotations = &workload["spec"]["template"]["metadata"]["annotations"];
         let requested = annotations["envoy-drainer.dev/inject"] == "true";
         edge.ensure_drainers(requested).await?;
         Ok(edge)
     }
 
     /// Deploys it, and waits until it is ready, with or without drainers.
-    pub(crate) async fn apply(namespace: &Rc<Namespace>, deployment: &Value) -> Result<Self> {
-        namespace.apply(deployment.clone()).await?;
+    pub(crate) async fn apply(namespace: &Rc<Namespace>, workload: &Value) -> Result<Self> {
+        namespace.apply(workload.clone()).await?;
+        let kind = workload["kind"].as_str().context("it has no kind")?;
         let address =
             service::create_for_pods(namespace, APP, json!({ "app": APP }), "TCP", PORT_NAME)
                 .await?;
         let namespace = Rc::clone(namespace);
-        let edge = Self { namespace, address };
+        let edge = Self {
+            namespace,
+            address,
+            workload: format!("{kind}/{APP}"),
+        };
         edge.wait_until_stable().await?;
         Ok(edge)
     }
@@ -240,14 +255,14 @@ impl EnvoyDeployment {
 
     /// Restarts the rollout, and waits until the old pods are deleted and the new ones ready.
     pub(crate) async fn rollout_restart(&self) -> Result<()> {
-        let restart = format!("rollout restart deployment/{APP}");
+        let restart = format!("rollout restart {}", self.workload);
         self.namespace.run(&restart).await?;
         self.wait_until_stable().await
     }
 
     /// Scales it, and waits until it is stable.
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
-        let scale = format!("scale deployment/{APP} --replicas={replicas}");
+        let scale = format!("scale {} --replicas={replicas}", self.workload);
         self.namespace.run(&scale).await?;
         self.wait_until_stable().await
     }
@@ -270,11 +285,10 @@ impl EnvoyDeployment {
 
     /// Waits until it has the desired number of pods, all of them ready and none terminating.
     pub(crate) async fn wait_until_stable(&self) -> Result<()> {
-        let deployment = format!("deployment/{APP}");
-        let status = format!("rollout status {deployment} --timeout=180s");
+        let status = format!("rollout status {} --timeout=180s", self.workload);
         self.namespace.run(&status).await?;
-        let deployment = self.namespace.json(&["get", &deployment]).await?;
-        let replicas = deployment["spec"]["replicas"].as_u64();
+        let workload = self.namespace.json(&["get", &self.workload]).await?;
+        let replicas = workload["spec"]["replicas"].as_u64();
         eventually("all pods are ready and none is terminating", || async {
             let pods = self.namespace.pods(&selector()).await?;
             Ok(pods.iter().all(is_stable) && Some(pods.len() as u64) == replicas)

@@ -19,10 +19,13 @@ mod live;
 mod liveness;
 mod modes;
 mod order;
+mod redirect;
 mod replacement;
 mod rights;
 mod rollouts;
 mod shapes;
+mod slow_reader;
+mod sole;
 
 use tests::drill_reports::Setting;
 use tests::timing::SECOND;
@@ -30,8 +33,10 @@ use tests::timing::SECOND;
 use crate::scenario::{Scenario, WebhookScope};
 use crate::traffic::Requests;
 
+use admin::CALLS;
 use adopt::Product;
 use order::{AtSigterm, Failing, HOOKS, NATIVE};
+use redirect::EXCLUDE_DRAINER;
 
 /// Lists scenarios: whose webhook admits its pods, its slug, its steps with their arguments, and its claim. One that
 /// expects failures shows that the one before it would prove nothing otherwise.
@@ -86,6 +91,8 @@ const ENDPOINTS: &[Scenario] = scenarios! {
         "a wait for a replacement without the webhook lasts to its limit and loses no request";
     Dedicated "replacement-together" => replacement::pods_evicted_together_lose_no_request:
         "evictions of all pods at the same moment with `wait-for-replacement` lose no request";
+    Dedicated "sole" => sole::is_out_of_service_no_longer:
+        "a StatefulSet of one whose drains keep health is out of service no longer than with SIGTERM alone, and one of three loses no request";
     Shared "http3" => http3::roll(None, Requests::Survive):
         "rollouts of QUIC listeners behind kube-proxy lose no HTTP/3 request";
     Shared "http3-zero-delay" => http3::roll(Some("0s"), Requests::Fail):
@@ -114,6 +121,20 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy without an admin interface holds its pod for the minimum";
     Shared "admin-later" => admin::later_envoy_is_drained:
         "an Envoy that starts after another one of its pod is drained";
+    Shared "paths-allowed" => admin::roll_allowing(&CALLS, Requests::Survive):
+        "Envoys whose `admin.allow_paths` allows the calls of a drain lose no request";
+    Shared "paths-forbidden" => admin::roll_allowing(&[], Requests::Fail):
+        "Envoys whose `admin.allow_paths` forbids them lose requests, and their drainers say so";
+    Shared "never-up" => admin::envoy_that_never_came_up_holds_nothing:
+        "an Envoy that has never come up beside an app that listens does not hold its pod";
+    Shared "redirected" => redirect::roll("", Requests::Fail):
+        "Envoys whose hooks are redirected to them lose requests, and their drainers say so";
+    Shared "redirect-excluded" => redirect::roll(EXCLUDE_DRAINER, Requests::Survive):
+        "Envoys whose redirection excludes the drainer's port lose no request";
+    Shared "slow-reader" => slow_reader::during_a_rollout("false", Requests::Survive):
+        "a client that reads a response slowly gets all of it";
+    Shared "slow-reader-unseen" => slow_reader::during_a_rollout("true", Requests::Fail):
+        "a client that reads a response slowly loses the rest with `ignore-kernel`";
     Shared "drill-interrupt" => drill::that_is_interrupted_leaves_nothing:
         "a drill that is interrupted leaves nothing";
     Shared "all-envoys" => all_envoys::get_drainers_without_annotation:
@@ -126,7 +147,8 @@ const LIGHT: &[Scenario] = scenarios! {
     Shared "socket" => shapes::lose_no_request(shapes::admin_socket):
         "an Envoy with its admin on a Unix socket loses no request";
     Shared "oldest" => shapes::lose_no_request(shapes::oldest_envoy): "the oldest Envoy loses no request";
-    Shared "host" => shapes::host_network_loses_no_request: "an Envoy in the host network loses no request";
+    Shared "host" => shapes::host_network_loses_no_request:
+        "an Envoy in the host network loses no request, and its drainer leaves another pod's Envoy alone";
     Shared "job-native" => jobs::with_annotation_complete_like_those_without_envoy:
         "a Job with `envoy-native-sidecar` completes within 3 s of a Job without an Envoy";
     Shared "order" => order::roll(AtSigterm::StopListening, &[HOOKS], Failing::Nothing):
@@ -154,6 +176,8 @@ const ADMISSION: &[Scenario] = scenarios! {
     Shared "events" => advice::is_published_as_event: "an Event on a workload reports why its pods have no drainer";
     Dedicated "drains" => drains::are_known_after_their_pods_are_gone:
         "a drain that cuts requests is known after its pod is gone";
+    Shared "cut" => drains::that_are_killed_have_cut_requests:
+        "a drain whose Envoy or drainer is killed shows the requests that it cut";
     Dedicated "check" => check::reports_whether_a_release_works: "check reports whether a release works";
     Dedicated "rights" => rights::are_minimal: "the webhook's service account has the least rights";
 };

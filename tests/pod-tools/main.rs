@@ -29,6 +29,11 @@ enum Command {
         server: SocketAddr,
         path: String,
     },
+    /// Sends an HTTP server, which echoes it, 1 MiB, and reads the response in 26 s.
+    ReadSlowly {
+        #[arg(value_name = "IP:PORT")]
+        server: SocketAddr,
+    },
 }
 
 fn main() -> Result<()> {
@@ -44,6 +49,7 @@ fn main() -> Result<()> {
         Command::Get { server, path } => {
             print!("{}", runtime.block_on(process_actions::get(server, &path))?)
         }
+        Command::ReadSlowly { server } => process_actions::read_slowly(server)?,
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
-//! Actions on processes and files for images FROM scratch, which have no shell.
+//! Actions on processes, files and servers for images FROM scratch, which have no shell.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hyper::StatusCode;
@@ -78,4 +80,27 @@ pub(crate) async fn get(server: SocketAddr, path: &str) -> Result<String> {
         response.body
     );
     Ok(response.body)
+}
+
+/// Sends a server a body of 1 MiB, which it echoes, and reads the response in 26 s: 4 KiB each 100 ms.
+///
+/// # Errors
+/// If the response is cut: the connection ends, or nothing comes for ten seconds.
+pub(crate) fn read_slowly(server: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let body = vec![b'x'; 1 << 20];
+    let head = "POST / HTTP/1.1\r\nhost: edge\r\ncontent-length";
+    stream.write_all(format!("{head}: {}\r\n\r\n", body.len()).as_bytes())?;
+    stream.write_all(&body)?;
+    let (mut response, mut head) = (BufReader::new(stream), String::new());
+    while !head.ends_with("\r\n\r\n") {
+        ensure!(response.read_line(&mut head)? > 0, "no response");
+    }
+    let mut chunk = [0; 4 << 10];
+    for _ in 0..body.len() / chunk.len() {
+        response.read_exact(&mut chunk)?;
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }

@@ -5,23 +5,28 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use drainer::DrainOutcome;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use tests::load::{EchoLoad, load};
+use tests::timing::SECOND;
 use tokio::time::Instant;
 
 use super::adopt::{MAX_END, Observation, end_with_idle_client};
 use super::drains::{count, wait_for_drain, watch_drains};
 use super::live::wait_for_restarts;
+use super::order::{self, AtSigterm};
 use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
 use crate::echo;
 use crate::edge::{
-    EnvoyDeployment, annotate, containers, deployment, drainer_status, move_bootstrap, reconfigure,
+    EnvoyDeployment, annotate, containers, deployment, drainer_status, into_pod, move_bootstrap,
+    reconfigure, remove_inject,
 };
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
-use crate::traffic::{Requests, Traffic};
+use crate::termination_message::DRAINER_CONTAINER;
+use crate::traffic::{Requests, roll_under_load};
 
 /// The ConfigMap with the bootstraps.
 const CONFIG: &str = "bootstraps";
@@ -48,28 +53,99 @@ pub(crate) async fn roll(
     annotated: Option<&str>,
     requests: Requests,
 ) -> Result<()> {
+    let edge = start_hidden(fixture, admin(19000), annotated).await?;
+    let report = roll_under_load(fixture, &edge, clients(), ROLLOUTS).await?;
+    let end = end_with_idle_client(fixture, &edge).await?;
+    Observation { report, end }.ensure(requests)
+}
+
+/// Rolls Envoys whose `admin.allow_paths` has these calls, beside what the drainer reads. If it forbids those of a drain,
+/// clients keep their connections to the end; a drainer warns at its start of that, with what to write.
+pub(crate) async fn roll_allowing(
+    fixture: &ClusterFixture<'_>,
+    calls: &[&str],
+    requests: Requests,
+) -> Result<()> {
+    let mut admin = admin(19000);
+    let paths = READ.iter().chain(calls);
+    let paths: Vec<_> = paths.map(|path| json!({ "prefix": path })).collect();
+    admin["allow_paths"] = json!(paths);
+    let edge = start_hidden(fixture, admin, None).await?;
+    let pod = edge.pods().await?.swap_remove(0);
+    let log = format!("logs {pod} --container {DRAINER_CONTAINER}");
+    let log = edge.namespace.run(&log).await?;
+    let is_told = |path: &&str| log.contains(&format!("{{prefix: {path}}}"));
+    let is_forbidden = requests == Requests::Fail;
+    ensure!(CALLS.iter().all(is_told) == is_forbidden, "{log}");
+    let report = roll_under_load(fixture, &edge, clients(), 1).await?;
+    requests.ensure(&report)?;
+    for message in edge.namespace.termination_messages.read_all()? {
+        let is_shown = message.summary()?.outcome == DrainOutcome::CallsForbidden;
+        ensure!(is_shown == is_forbidden, "{message}");
+    }
+    Ok(())
+}
+
+/// Deploys two Envoys with this admin interface in a ConfigMap, and an annotation with its address if there is one.
+async fn start_hidden(
+    fixture: &ClusterFixture<'_>,
+    admin: Value,
+    annotated: Option<&str>,
+) -> Result<EnvoyDeployment> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut workload = deployment(2, upstream)?;
+    let mut workload = deployment(2, echo::start(&namespace).await?)?;
     let template = &mut workload["spec"]["template"];
-    reconfigure(template, |bootstrap| bootstrap["admin"] = admin(19000))?;
+    reconfigure(template, |bootstrap| bootstrap["admin"] = admin)?;
     let bootstrap = move_bootstrap(template, CONFIG, "envoy.json")?;
     annotate(template, "drain-timeout", DRAIN_TIMEOUT);
     if let Some(address) = annotated {
         annotate(template, "admin-address", address);
     }
     apply_bootstraps(&namespace, &json!({ "envoy.json": bootstrap })).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
-    for _ in 0..ROLLOUTS {
-        edge.rollout_restart().await?;
-    }
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    let end = end_with_idle_client(fixture, &edge).await?;
-    fixture.report_drains(&namespace)?;
-    Observation { report, end }.ensure(requests)
+    EnvoyDeployment::deploy(&namespace, &workload).await
 }
+
+/// A pod whose Envoy has never come up, beside an app that listens, takes at most [`MAX_DELAY`] more to end than without a
+/// drainer.
+pub(crate) async fn envoy_that_never_came_up_holds_nothing(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut ends = Vec::new();
+    for name in ["without-drainer", "with-drainer"] {
+        let mut template = deployment(1, nowhere)?["spec"]["template"].take();
+        template["spec"]["containers"][0]["args"] = json!(["--config-yaml", "{admin: 1}"]);
+        containers(&mut template)?.push(order::app(AtSigterm::ServeOn(2 * SECOND)));
+        if name == "without-drainer" {
+            remove_inject(&mut template)?;
+        }
+        namespace.apply(into_pod(template, name)).await?;
+        eventually("Envoy has failed, and the app listens", || async {
+            let app = namespace.container_status(name, order::APP).await;
+            let envoy = namespace.container_status(name, "envoy").await;
+            let has_failed = envoy.is_ok_and(|envoy| envoy["restartCount"].as_u64() > Some(0));
+            Ok(has_failed && app.is_ok_and(|app| app["ready"] == true))
+        })
+        .await?;
+        let started = Instant::now();
+        namespace.run(&format!("delete pod {name}")).await?;
+        let end = started.elapsed();
+        fixture.add_row(name, format!("{:.1} s", end.as_secs_f64()));
+        ends.push(end);
+    }
+    ensure!(ends[1] <= ends[0] + MAX_DELAY, "{ends:?}");
+    Ok(())
+}
+
+/// The paths that a drainer reads.
+const READ: [&str; 4] = ["/server_info", "/stats", "/listeners", "/config_dump"];
+
+/// The paths that a drainer calls.
+pub(super) const CALLS: [&str; 2] = ["/healthcheck/", "/drain_listeners"];
+
+/// The drainer looks for two seconds whether an Envoy comes up after all.
+const MAX_DELAY: Duration = Duration::from_secs(3);
 
 /// A pod with one or more Envoys, and what its drainer knows of their admin interfaces at its start: none.
 struct Case {
@@ -258,10 +334,7 @@ impl Case {
             // Process 1 cannot be killed from within its own PID namespace.
             pod["spec"]["shareProcessNamespace"] = json!(true);
         }
-        pod["apiVersion"] = json!("v1");
-        pod["kind"] = json!("Pod");
-        pod["metadata"]["name"] = json!(self.name);
-        Ok(pod)
+        Ok(into_pod(pod, self.name))
     }
 
     /// Waits until the drainer knows why it has found no admin interface, after its restart if it is restarted.

@@ -6,10 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::binaries;
 use tests::load::{EchoLoad, load};
+use tests::timing::SECOND;
+use tokio::time::sleep;
 
+use super::live::replace_drainer_image;
 use crate::cluster_fixture::ClusterFixture;
 use crate::command::{self, JsonStream};
-use crate::edge::{APP, EnvoyDeployment, annotate};
+use crate::edge::{APP, EnvoyDeployment, annotate, drainer_status, exec_in_drainer};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
@@ -73,6 +76,40 @@ pub(crate) async fn are_known_after_their_pods_are_gone(
     let drain = drain.with_context(|| format!("`drains` lists only {listed:?}"))?;
     fixture.add_row("drains", drain.to_string());
     ensure!(drain["outcome"] == "deadline", "`drains` lists {drain}");
+    Ok(())
+}
+
+/// `drains` counts what was in flight when Envoy was killed in mid-drain. If the drainer was, with the kubelet's or the
+/// kernel's SIGKILL, it has that from the interim termination message.
+pub(crate) async fn that_are_killed_have_cut_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let edge = EnvoyDeployment::start(&namespace, 1, |template| {
+        template["spec"]["shareProcessNamespace"] = json!(true);
+        Ok(())
+    })
+    .await?;
+    let drains = watch_drains(&namespace)?;
+    for (process, outcome) in [("envoy", "gone"), ("drainer", "killed")] {
+        let pod = edge.only_pod().await?;
+        replace_drainer_image(&namespace, &pod).await?;
+        let traffic = Traffic::start(&namespace, process, edge.address, clients()).await?;
+        let delete = format!("delete pod {pod} --wait=false");
+        namespace.run(&delete).await?;
+        eventually("the drainer counts requests", || async {
+            let status = drainer_status(&namespace, &pod).await.unwrap_or_default();
+            Ok(status["remaining"]["requests"].as_u64() > Some(0))
+        })
+        .await?;
+        // Interim messages are written each second.
+        sleep(2 * SECOND).await;
+        // With the drainer its container ends, and thus the program.
+        let _ = exec_in_drainer(&namespace, &pod, &format!("kill {process}")).await;
+        let drain = wait_for_drain(&drains, &pod, outcome).await?;
+        fixture.add_row(outcome, drain["cut"].to_string());
+        ensure!(drain["cut"]["requests"].as_u64() > Some(0), "{drain}");
+        edge.wait_until_stable().await?;
+        Requests::Fail.ensure(&traffic.stop_at_any_rate().await?)?;
+    }
     Ok(())
 }
 

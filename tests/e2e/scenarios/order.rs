@@ -15,7 +15,7 @@ use crate::namespace::Namespace;
 use crate::traffic::{Requests, container, roll_under_load};
 
 /// The app's container.
-const APP: &str = "app";
+pub(super) const APP: &str = "app";
 
 /// The app's port.
 const APP_PORT: u16 = 8081;
@@ -116,7 +116,7 @@ fn put_before_app(bootstrap: &mut Value) {
 }
 
 /// Returns the app's container.
-fn app(at_sigterm: AtSigterm) -> Value {
+pub(super) fn app(at_sigterm: AtSigterm) -> Value {
     let mut args = vec![
         "app".to_owned(),
         format!("0.0.0.0:{APP_PORT}"),

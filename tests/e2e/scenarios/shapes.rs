@@ -1,14 +1,17 @@
 //! Rollouts under load of pods of different shapes, in a namespace with a quota, limits with a ratio, read-only root
 //! file systems and Pod Security *restricted*; in the host network only the file systems are read-only.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::order::{self, AtSigterm};
 use crate::cluster_fixture::ClusterFixture;
+use crate::debug_container::exec_in_pod;
 use crate::echo;
-use crate::edge::{self, EnvoyDeployment, annotate, deployment, reconfigure};
+use crate::edge::{
+    self, EnvoyDeployment, annotate, deployment, into_pod, reconfigure, remove_inject,
+};
 use crate::images;
-use crate::restricted;
 use crate::service;
 use crate::traffic::{Requests, light, roll_under_load};
 
@@ -20,14 +23,7 @@ pub(super) fn plain_drainer(template: &mut Value) -> Result<()> {
 
 /// Envoy as a native sidecar of an app, which terminates after the app.
 pub(super) fn native_envoy(template: &mut Value) -> Result<()> {
-    let app = json!([{
-        "name": "app",
-        "image": images::backend()?,
-        "imagePullPolicy": "IfNotPresent",
-        "args": ["server", "-http-port", "8081", "-grpc-port", "disabled", "-redirect-port",
-            "disabled", "-tcp-port", "disabled", "-udp-port", "disabled"],
-        "securityContext": restricted::container(),
-    }]);
+    let app = json!([order::app(AtSigterm::StopListening)]);
     let mut envoy = template["spec"]["containers"].take();
     envoy[0]["restartPolicy"] = json!("Always");
     template["spec"]["initContainers"] = envoy;
@@ -52,8 +48,9 @@ pub(super) fn oldest_envoy(template: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Envoy in the host network. A node has room for one such pod, since its ports are taken, so a second pod outside
-/// the host network serves while the first one is replaced.
+/// Envoy in the host network. A node has room for one such pod, since its ports are taken, so a pod with other ports, and
+/// without a drainer, serves while the first one is replaced. Its Envoy, whose admin interface is at the address that
+/// drainers try first, stays live. A pod that does not name its own admin interface is rejected.
 pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace_with("enabled", "privileged").await?;
     let upstream = echo::start(&namespace).await?;
@@ -61,20 +58,40 @@ pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) 
     let port = edge::PORT_NAME;
     let address = service::create_for_pods(&namespace, "both", both.clone(), "TCP", port).await?;
 
+    // Ports that are free on the nodes.
+    let (admin, other_admin) = (29901, edge::ADMIN_PORT);
     let mut other = deployment(1, upstream)?;
     other["metadata"]["name"] = json!("other");
     let labels = json!({ "app": "other", "network": "either" });
     other["spec"]["selector"]["matchLabels"] = labels.clone();
-    other["spec"]["template"]["metadata"]["labels"] = labels;
+    let template = &mut other["spec"]["template"];
+    template["metadata"]["labels"] = labels;
+    remove_inject(template)?;
+    move_to_host(template, 28081, other_admin)?;
     namespace.apply(other).await?;
 
     let mut workload = deployment(1, upstream)?;
     workload["spec"]["strategy"] = json!({ "type": "Recreate" });
     let template = &mut workload["spec"]["template"];
     template["metadata"]["labels"]["network"] = both["network"].clone();
+    move_to_host(template, 28080, admin)?;
+    let unnamed = namespace.dry_run(into_pod(template.clone(), "unnamed"));
+    let error = unnamed.await.err().context("it names no admin interface")?;
+    ensure!(error.to_string().contains("DRN054"), "{error:#}");
+    annotate(template, "admin-address", &format!("127.0.0.1:{admin}"));
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+    let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
+    namespace.kubectl(&wait).await?;
+    let edge = EnvoyDeployment { address, ..edge };
+    roll(fixture, &edge).await?;
+    let other = format!("127.0.0.1:{other_admin}");
+    let live = ["get", &other, "/ready"];
+    exec_in_pod(&namespace, &edge.only_pod().await?, &live).await
+}
+
+/// Moves the pod of a template into the host network, and its Envoy to other ports.
+fn move_to_host(template: &mut Value, listener: u16, admin: u16) -> Result<()> {
     template["spec"]["hostNetwork"] = json!(true);
-    // Ports that are free on the nodes.
-    let (listener, admin) = (28080, 29901);
     template["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(listener);
     reconfigure(template, |bootstrap| {
         let set_port = |address: &mut Value, port: u16| {
@@ -82,12 +99,7 @@ pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) 
         };
         set_port(&mut bootstrap["admin"], admin);
         set_port(&mut bootstrap["static_resources"]["listeners"][0], listener);
-    })?;
-    annotate(template, "admin-address", &format!("127.0.0.1:{admin}"));
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
-    namespace.kubectl(&wait).await?;
-    roll(fixture, &EnvoyDeployment { address, ..edge }).await
+    })
 }
 
 /// Restarts Envoys of a shape in a namespace with a quota and limits.
