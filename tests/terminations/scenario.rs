@@ -121,14 +121,16 @@ impl Scenario {
         }
     }
 
-    /// The minimum that docs/draining.md advises where a client connects so rarely that the quiet period may lie between
-    /// two of its connections, and endpoints lag for longer than the default minimum; `None` elsewhere.
+    /// The minimum that docs/load-balancers.md advises where a client connects so rarely that the quiet period may lie
+    /// between two of its connections, as one whose connection an Envoy that hangs closes late, and endpoints lag for longer
+    /// than the default minimum; `None` elsewhere.
     pub(crate) fn min_drain_duration(&self) -> Option<Duration> {
         let defaults = Timing::default();
         let is_sparse = |client: &Client| 2 * client.interval() > defaults.quiet_period;
         let lag = self.endpoint_lag + LAG_MARGIN;
-        let is_advised = lag > defaults.min_drain_duration && self.clients.iter().any(is_sparse);
-        is_advised.then_some(lag)
+        let hangs = matches!(self.fault, Some(Fault::Pause { envoy: true, .. }));
+        let is_sparse = hangs || self.clients.iter().any(is_sparse);
+        (is_sparse && lag > defaults.min_drain_duration).then_some(lag)
     }
 
     /// The load of its clients.
