@@ -79,7 +79,7 @@ async fn searching_drainer() -> Result<Drainer> {
     hinted_drainer(&"127.0.0.1:9901".parse()?)?.start().await
 }
 
-/// A drainer that has found an Envoy looks whether it still answers each 30 s.
+/// A drainer that has found an Envoy looks whether it still answers each 4 s.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn wait_for_admin(drainer: &Drainer, envoy: &Envoy) -> Result<()> {

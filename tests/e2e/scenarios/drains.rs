@@ -85,6 +85,8 @@ pub(crate) async fn that_are_killed_have_cut_requests(fixture: &ClusterFixture<'
     let namespace = fixture.namespace().await?;
     let edge = EnvoyDeployment::start(&namespace, 1, |template| {
         template["spec"]["shareProcessNamespace"] = json!(true);
+        // That of the drainer, which may kill no other user's processes.
+        template["spec"]["securityContext"]["runAsUser"] = json!(60902);
         Ok(())
     })
     .await?;
