@@ -164,9 +164,9 @@ impl OpenConnections {
     /// How many connections are over sockets of their own, with those of the listeners that are not counted, or without.
     pub(crate) fn over_sockets(&self, has_excluded: bool) -> u64 {
         let excluded = if has_excluded { self.excluded } else { 0 };
-        let datagrams = self.sessions + self.http.map_or(0, |http| http.http3);
-        let counted = self.connections.unwrap_or(0).saturating_sub(datagrams);
-        counted.saturating_add(excluded)
+        let http3 = self.http.map_or(0, |http| http.http3);
+        let counted = self.connections.unwrap_or(0).saturating_sub(self.sessions);
+        counted.saturating_sub(http3).saturating_add(excluded)
     }
 
     fn name(&mut self, name: &str, connections: u64) {
