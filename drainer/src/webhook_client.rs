@@ -55,8 +55,7 @@ pub(crate) async fn call(
         let no_response = || format!("{}: no response within 1s", access.address);
         let response = response.ok().with_context(no_response)??;
         let (status, body) = (response.status(), response.into_body());
-        let text = String::from_utf8_lossy(&body);
-        let rejection = format!("{} {text}", status.as_str());
+        let rejection = format!("{} {}", status.as_str(), String::from_utf8_lossy(&body));
         ensure!(status.is_success(), "{}", rejection.trim_end());
         anyhow::Ok(body)
     };

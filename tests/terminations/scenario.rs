@@ -61,6 +61,9 @@ pub(crate) enum Fault {
 /// How long the load runs before the pod ends.
 pub(crate) const LOAD_BEFORE: Duration = Duration::from_secs(4);
 
+/// A session of the old process of a hot restart that outlasts the minimum of a drain, in seconds.
+const LONG_SESSION: f64 = 25.0;
+
 /// How much longer than the endpoints' lag the minimum of a drain is, where it is set.
 const LAG_MARGIN: Duration = Duration::from_secs(1);
 
@@ -108,6 +111,12 @@ impl Scenario {
         } else {
             seconds(rng, 0.0, 9.0)
         };
+        let mut clients = clients(rng);
+        if fault == Some(Fault::HotRestart) {
+            clients.push(Client::Tcp {
+                session: LONG_SESSION,
+            });
+        }
         Self {
             seed,
             newest_envoy: rng.u8(0..4) > 0,
@@ -115,7 +124,7 @@ impl Scenario {
             searches_admin: rng.bool(),
             immediate: rng.bool(),
             endpoint_lag: seconds(rng, 0.0, 15.0),
-            clients: clients(rng),
+            clients,
             fault,
             fault_at,
         }
@@ -166,12 +175,8 @@ fn fault(rng: &mut Rng) -> Option<Fault> {
         4 => Fault::ListenerUpdate { in_drain: false },
         5 => Fault::ListenerUpdate { in_drain: true },
         6 => Fault::HotRestart,
-        7 => Fault::Pause {
-            envoy: true,
-            time: seconds(rng, 0.2, 3.0),
-        },
-        8 => Fault::Pause {
-            envoy: false,
+        kind @ 7..=8 => Fault::Pause {
+            envoy: kind == 7,
             time: seconds(rng, 0.2, 3.0),
         },
         _ => return None,

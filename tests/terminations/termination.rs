@@ -106,9 +106,7 @@ pub(crate) async fn run(scenario: &Scenario) -> Result<TerminationResult> {
         tcp: Some(upstream.tcp()),
     });
     let fault = |is_before| {
-        let fault = scenario
-            .fault
-            .filter(|fault| fault.is_before_end() == is_before);
+        let fault = (scenario.fault).filter(|fault| fault.is_before_end() == is_before);
         fault.map(|fault| (fault, scenario.fault_at))
     };
     if scenario.fault == Some(Fault::EnvoyRestart) {

@@ -17,8 +17,6 @@ pub(crate) struct EnvoyCalls {
     pub(crate) fail_health_when: FailHealthWhen,
     /// That drain spares the app's own calls, on OUTBOUND listeners.
     pub(crate) spares_outbound: bool,
-    /// `admin.allow_paths` forbids a call of that drain.
-    pub(crate) is_forbidden: bool,
     /// This process has called `/healthcheck/fail`, perhaps without a response, and Envoy was not live since.
     pub(crate) is_health_failed: bool,
     /// From when health is restored if it is failed, perhaps by an earlier process. `None` in a drain, and once Envoy is live.
@@ -55,7 +53,6 @@ impl EnvoyCalls {
 
     /// Notes how Envoy has responded to a call at `now`, if it has.
     pub(crate) fn note(&mut self, call: AdminCall, result: &Result<(), CallError>, now: Instant) {
-        self.is_forbidden |= matches!(result, Err(CallError::Forbidden(_)));
         let state = match result {
             Ok(()) => CallState::Accepted(now),
             Err(error) if error.is_rejection() => CallState::Rejected,
@@ -74,6 +71,11 @@ impl EnvoyCalls {
     pub(crate) fn note_live(&mut self) -> bool {
         (self.is_health_failed, self.restore_at) = (false, None);
         matches!(self.health, CallState::Accepted(_))
+    }
+
+    /// Returns true if a call of the drain was rejected.
+    pub(crate) fn is_rejected(&self) -> bool {
+        [self.health, self.listeners].contains(&CallState::Rejected)
     }
 
     /// Returns when the drain failed Envoy's health, if it kept it at first.

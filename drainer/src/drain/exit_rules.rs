@@ -29,7 +29,7 @@ pub enum DrainOutcome {
     Deadline,
     /// No admin interface was found, so that Envoy was not drained.
     Unreachable,
-    /// `admin.allow_paths` forbids a call of the drain, whatever ended it.
+    /// A call of the drain was rejected, whatever ended it: by `admin.allow_paths`, or by another server at the address.
     CallsForbidden,
     /// Envoy has ended without a call of its hook, and without a drain.
     HookMissed,

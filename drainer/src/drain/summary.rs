@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 use super::exit_rules::DrainOutcome;
 use crate::envoy::snapshot::OpenConnections;
 use crate::kernel::witness::{Disagreement, SoleWitness};
+use crate::text::printable;
 
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -129,7 +130,7 @@ impl DrainSummary {
                 "Envoy was not drained, and will cut what is in flight: annotate the pod with envoy-drainer.dev/admin-address"
             ),
             Some(DrainOutcome::CallsForbidden) => error!(
-                "Envoy has not told all clients to reconnect: write {{prefix: /healthcheck/}} and {{prefix: /drain_listeners}} in admin.allow_paths"
+                "Envoy has not told all clients to reconnect, since its admin interface rejects calls: write {{prefix: /healthcheck/}} and {{prefix: /drain_listeners}} in admin.allow_paths, or correct envoy-drainer.dev/admin-address"
             ),
             Some(DrainOutcome::HookMissed) => error!(
                 "Envoy has ended, and its preStop hook was never called: if iptables rules of an init container redirect the call, exclude the drainer's port from them. An Envoy that exits by itself looks the same"
@@ -203,15 +204,16 @@ impl DrainSummary {
 // === impl Remaining ===
 
 impl Remaining {
-    /// What is open; `None` if the number of connections is unknown.
+    /// What is open; `None` if the number of connections is unknown. Names of listeners are made [`printable`].
     pub(crate) fn new(open: &OpenConnections) -> Option<Self> {
+        let names = open.by_listener.iter();
         Some(Self {
             connections: open.connections?,
             requests: open.http.map(|http| http.requests),
             upgrades: open.http.map(|http| http.upgrades),
             tcp: open.http.map(|http| http.non_http),
             http3: open.http.map(|http| http.http3).filter(|count| *count > 0),
-            by_listener: open.by_listener.clone(),
+            by_listener: names.map(|(name, n)| (printable(name), *n)).collect(),
         })
     }
 }

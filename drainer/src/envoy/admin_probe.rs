@@ -35,7 +35,7 @@ pub(crate) struct EnvoyAnswer {
     pub(super) listeners: Option<Vec<AdminAddress>>,
     /// Where its bootstrap places the admin interface; also `None` for a port that the kernel chooses, and for a Unix socket
     /// in a volume, whose path depends on the container.
-    admin: Option<AdminAddress>,
+    pub(super) admin: Option<AdminAddress>,
 }
 
 /// How long an address may take to answer as an Envoy does.
@@ -121,12 +121,15 @@ impl EnvoyAnswer {
         Err(CallError::Unproved(format!("at {address}, {objection}")))
     }
 
-    /// Returns true if the other is an answer of the same process: they agree in all but the uptime, and in that.
+    /// Returns true if the other is an answer of the same process: they agree in all but the uptime, and in that. Two that
+    /// show different places of the admin interface, each its own address, contradict each other.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let started_at = self.started_at.zip(other.started_at);
+        let admins = self.admin.as_ref().zip(other.admin.as_ref());
         started_at.is_some_and(|(a, b)| a.max(b) - a.min(b) < UPTIME_TOLERANCE)
             && self.program == other.program
             && self.listeners == other.listeners
+            && admins.is_none_or(|(a, b)| a == b)
     }
 }
 

@@ -110,7 +110,8 @@ impl AdminSearch {
         let listeners: Vec<_> = listeners.flatten().collect();
         let is_listener = |it: &EnvoyAnswer| listeners.iter().any(|at| at.covers(&it.address));
         let mut envoys: Vec<_> = envoys.filter(|it| !is_listener(it)).collect();
-        // With another Envoy between them, there are several anyway.
+        // Of the same Envoy, an answer that shows its place comes first. With another between them, there are several anyway.
+        envoys.sort_by_key(|it| it.admin.is_none() && !it.is_hint);
         envoys.dedup_by(|other, envoy| other.is_same(envoy));
         let mut errors = answers.filter_map(|it| it.as_ref().err());
         let unproved = errors.find(|it| matches!(it, Unproved(_)));
@@ -247,6 +248,10 @@ mod tests {
         Proxy(&'static str),
         /// The same, and that is in another pod.
         Foreign(&'static str),
+        /// As [`Server::Proxy`], but its own address replaces that of the admin interface in `/config_dump`.
+        Impostor(&'static str),
+        /// As [`Server::Proxy`], but it forbids `/config_dump`.
+        ForbiddingProxy(&'static str),
         /// An Envoy whose listeners are not there yet.
         Starting,
         Forbidding,
@@ -374,7 +379,10 @@ mod tests {
 
         fn response(&self, at: &AdminAddress, server: Server, path: &str) -> String {
             let admin = match server {
-                Server::Proxy(to) | Server::Foreign(to) => address(to),
+                Server::Impostor(to) if path != "/config_dump?mask=bootstrap.admin" => address(to),
+                Server::Proxy(to) | Server::ForbiddingProxy(to) | Server::Foreign(to) => {
+                    address(to)
+                }
                 _ => at.clone(),
             };
             let is_here = !matches!(server, Server::Foreign(_) | Server::Starting);
@@ -385,7 +393,10 @@ mod tests {
                 (Server::Silent, _) => return String::new(),
                 (_, "/listeners?format=json") if self.is_hung => return String::new(),
                 (Server::Other, _) => return "HTTP/1.1 404 Not Found\r\n\r\n".to_owned(),
-                (Server::Forbidding, _) => return "HTTP/1.1 403 Forbidden\r\n\r\n".to_owned(),
+                (Server::Forbidding, _)
+                | (Server::ForbiddingProxy(_), "/config_dump?mask=bootstrap.admin") => {
+                    return "HTTP/1.1 403 Forbidden\r\n\r\n".to_owned();
+                }
                 (Server::ForbiddingEnvoy, _) => {
                     return format!(
                         "HTTP/1.1 403 Forbidden\r\n\r\nrequest to path {path} not allowed"
@@ -602,7 +613,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn envoy_is_taken_where_it_shows_that_it_is_the_pods() {
-        use Server::{Envoy, ForbiddingEnvoy, Foreign, Proxy, Starting};
+        use Server::{Envoy, ForbiddingEnvoy, ForbiddingProxy, Foreign, Impostor, Proxy, Starting};
         const ADMIN: &str = "127.0.0.1:15000";
         const HINT: &str = "127.0.0.1:9901";
         const VOLUME: &str = "unix:/run/admin.sock";
@@ -629,6 +640,15 @@ mod tests {
                     ("127.0.0.1:81", Proxy(VOLUME)),
                 ],
                 "127.0.0.1:80".to_owned(),
+            ),
+            // Two that show different places contradict each other; one that shows none does not.
+            (
+                &[("127.0.0.1:80", Impostor(ADMIN)), (ADMIN, Envoy)],
+                format!("Ambiguous(\"127.0.0.1:80, {ADMIN}\")"),
+            ),
+            (
+                &[("127.0.0.1:80", ForbiddingProxy(ADMIN)), (ADMIN, Envoy)],
+                ADMIN.to_owned(),
             ),
             // A listener that routes to the admin interface of another pod's Envoy.
             (

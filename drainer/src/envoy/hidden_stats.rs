@@ -49,8 +49,7 @@ impl HiddenStats {
     /// Finds what is hidden of the `known` listeners. `stats` holds all statistics, used or not.
     pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners, owners: &PrefixOwners) -> Self {
         let has = |family: &str, owner: &str, stat: &str| {
-            let name = format!("{family}.{owner}.{stat}");
-            stats.get(&name).is_some()
+            stats.get(&format!("{family}.{owner}.{stat}")).is_some()
         };
         let has_all = |name| {
             let mut stats = "cx_active pre_cx_active cx_total".split(' ');

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::socket::{Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
+use crate::text::printable;
 
 /// The addresses on which Envoy's TCP and Unix listeners are bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +131,7 @@ impl Witness {
         };
         let is_unseen = |at: &&AdminAddress| !listening.get(at).is_some_and(is_envoys);
         let unseen = addresses.counted.iter().filter(is_unseen);
-        let unseen: Vec<_> = unseen.map(ToString::to_string).collect();
+        let unseen: Vec<_> = unseen.map(|it| printable(&it.to_string())).collect();
         Observation {
             connections: (addresses.are_complete && unseen.is_empty()).then_some(accepted),
             disagreement: (disagreement != Disagreement::default()).then_some(disagreement),

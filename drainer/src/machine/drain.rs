@@ -117,8 +117,8 @@ impl Drain {
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let forbidden = (monitor.calls.is_forbidden).then_some(DrainOutcome::CallsForbidden);
-        let summary = self.summary(forbidden.or(Some(outcome)), monitor);
+        let rejected = (monitor.calls.is_rejected()).then_some(DrainOutcome::CallsForbidden);
+        let summary = self.summary(rejected.or(Some(outcome)), monitor);
         summary.log("Drain ended");
         summary.shortened()
     }

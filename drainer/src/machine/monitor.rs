@@ -48,8 +48,8 @@ pub(crate) struct Monitor {
     pub(super) inspect_at: Option<Instant>,
     restore_log: LogLimiter,
     kernel: Witness,
-    /// How long the kernel took to list its sockets.
-    listing_time: Duration,
+    /// The least pause since the kernel last listed its sockets.
+    listing_pause: Duration,
 }
 
 /// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
@@ -58,8 +58,8 @@ const POLL_PAUSE_FACTOR: u32 = 10;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
-/// The least pause after the kernel has listed its sockets, in multiples of the time it took. Meanwhile this process does
-/// nothing else: 5 ms with 1,000 connections, some 100 ms with 20,000 (measured, loopback).
+/// The same after the kernel has listed its sockets. Meanwhile this process does nothing else: 5 ms with 1,000 connections,
+/// some 100 ms with 20,000 (measured, loopback).
 const LISTING_PAUSE_FACTOR: u32 = 20;
 
 /// Pause between two logs of the same failure, while nothing drains.
@@ -91,7 +91,7 @@ impl Monitor {
             inspect_at: None,
             restore_log: LogLimiter::default(),
             kernel: Witness::default(),
-            listing_time: Duration::ZERO,
+            listing_pause: Duration::ZERO,
         }
     }
 
@@ -264,9 +264,9 @@ impl Monitor {
         }
         let is_repeated = history.disagreement.is_some();
         history.add(now, polled, &self.rules);
-        let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
-        let pause = pause.max(self.config.settings.timing.poll_interval);
-        let pause = pause.max(self.listing_time * LISTING_PAUSE_FACTOR);
+        let pause = ((now - started) * POLL_PAUSE_FACTOR).max(self.listing_pause);
+        let interval = self.config.settings.timing.poll_interval;
+        let pause = pause.min(MAX_POLL_PAUSE).max(interval);
         let mut decision = history.decide(&self.rules, now, pause);
         if let ExitDecision::Exit(outcome) = decision
             && !self.confirms(outcome, history)
@@ -310,7 +310,7 @@ impl Monitor {
         let envoy = history.last_open.as_ref();
         let envoy = envoy.map_or(0, |open| open.over_sockets(at.all.is_some()));
         let seen = self.kernel.compare(&sockets, at, admin, envoy, allowed);
-        self.listing_time = started.elapsed();
+        self.listing_pause = started.elapsed() * LISTING_PAUSE_FACTOR;
         self.progress
             .send_modify(|it| it.unseen.clone_from(&seen.unseen));
         (seen.unseen.len() < at.counted.len()).then_some(seen)

@@ -70,12 +70,8 @@ impl Standby {
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
             let is_settled = monitor.calls.restore_at.is_none() && monitor.inspect_at.is_none()
                 || self.is_admin_reported && monitor.client.address().is_none();
-            let pause = if is_settled {
-                SETTLED_INTERVAL
-            } else {
-                STANDBY_INTERVAL
-            };
-            sleep(pause).await;
+            let pause = is_settled.then_some(SETTLED_INTERVAL);
+            sleep(pause.unwrap_or(STANDBY_INTERVAL)).await;
         }
     }
 
@@ -118,8 +114,7 @@ impl Standby {
             _ => (SetupWarningKind::AdminUnreadable, ANNOTATE_OTHER),
         };
         let is_final = matches!(error, CallError::Http(PermissionDenied)) || error.is_rejection();
-        let is_worth_log = is_final || age >= USUAL_ENVOY_START;
-        if is_worth_log && self.setup_log.should_log(LOG_INTERVAL) {
+        if (is_final || age >= USUAL_ENVOY_START) && self.setup_log.should_log(LOG_INTERVAL) {
             let admin = monitor.client.address().map(display);
             error!(admin, %error, "{}. {remedy}", kind.message());
         }

@@ -1143,11 +1143,14 @@ async fn what_envoy_does_not_tell_is_logged_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn other_service_at_admin_address_is_logged() {
-    for fault in [Fault::UnrelatedPage, Fault::Status(404)] {
+    for (fault, outcome) in [
+        (Fault::UnrelatedPage, "deadline"),
+        (Fault::Status(404), "calls-forbidden"),
+    ] {
         let envoy = FakeEnvoy::new(move |_| IDLE.with(fault));
         let (end, message) = end_pod(&envoy).await;
         assert_eq!(end, 17.0, "{fault:?}");
-        assert_eq!(message["outcome"], "deadline", "{fault:?}");
+        assert_eq!(message["outcome"], outcome, "{fault:?}");
         for call in ["/healthcheck", "GET /healthcheck"] {
             let before = envoy.calls(call).into_iter().find(|at| *at < 5.0);
             assert_eq!(before, None, "another service was called");
