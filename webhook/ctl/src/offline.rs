@@ -108,13 +108,9 @@ impl DocumentReview {
         }
         let is_ours = manifest.text().contains(PREFIX)
             || workloads.iter().any(WorkloadResult::requests_drainer);
-        if let Some((key, error)) = manifest.duplicate_key().filter(|_| is_ours) {
-            let advice = duplicate_key_advice(key, error.column);
-            let message = format!("{}: {advice}", error.message);
-            return Err(ManifestError {
-                message,
-                ..error.clone()
-            });
+        let mut duplicates = manifest.duplicates().filter(|_| is_ours);
+        if let Some(error) = duplicates.find_map(|(hidden, error)| duplicate_error(hidden, error)) {
+            return Err(error);
         }
         if let Some(error) = manifest.yaml_1_1_line_break().filter(|_| is_ours) {
             return Err(error);
@@ -146,11 +142,20 @@ fn added_node_count(operation: &PatchOperation) -> usize {
     }
 }
 
-fn duplicate_key_advice(key: &str, column: Option<usize>) -> &'static str {
-    match column {
-        Some(1) if OBJECT_KEYS.contains(&key) => "is a `---` missing?",
-        _ => "remove one of the two",
-    }
+/// The error about a duplicate key, whose first entry does not count, if that may be a mistake of ours: it contains an
+/// annotation of ours, or is the start of another object. Others are the API server's and `kubectl`'s matter.
+fn duplicate_error(hidden: &str, error: &ManifestError) -> Option<ManifestError> {
+    let key = hidden.split(':').next().unwrap_or_default();
+    let is_object = error.column == Some(1) && OBJECT_KEYS.contains(&key.trim_matches(['"', '\'']));
+    let message = if is_object {
+        format!("duplicate key `{key}`: is a `---` missing?")
+    } else {
+        error.message.clone()
+    };
+    (is_object || hidden.contains(PREFIX)).then(|| ManifestError {
+        message,
+        ..error.clone()
+    })
 }
 
 // === impl Message ===
@@ -219,15 +224,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duplicate_object_keys_mean_missing_separators() {
-        let (separator, remove) = ("is a `---` missing?", "remove one of the two");
-        for (key, column, advice) in [
-            ("apiVersion", 1, separator),
-            ("kind", 1, separator),
-            ("kind", 13, remove),
-            ("a", 1, remove),
-        ] {
-            assert_eq!(duplicate_key_advice(key, Some(column)), advice, "{key}");
+    fn duplicate_keys_are_told_where_they_hide_annotations_or_objects() {
+        let table = [
+            (
+                "kind: Pod",
+                1,
+                Some("duplicate key `kind`: is a `---` missing?"),
+            ),
+            ("kind: Pod", 13, None),
+            ("kinds: 1", 1, None),
+            ("a: b", 5, None),
+            ("envoy-drainer.dev/port: '1'", 5, Some("told")),
+            (
+                "annotations: {envoy-drainer.dev/inject: 'true'}",
+                3,
+                Some("told"),
+            ),
+        ];
+        for (hidden, column, want) in table {
+            let error = ManifestError {
+                line: 2,
+                column: Some(column),
+                message: "told".to_owned(),
+            };
+            let told = duplicate_error(hidden, &error).map(|error| error.message);
+            assert_eq!(told.as_deref(), want, "{hidden}");
         }
     }
 }

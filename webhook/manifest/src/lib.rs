@@ -10,7 +10,8 @@
 //!
 //! A change loses only what it replaces: the old value of a key (comments on its line stay), an empty `{}`, `[]` or
 //! null that gets content, an alias or merged key that must differ from its anchor, which is written out, and an item
-//! that is removed, with the comments in it. A last line without a line break may get one.
+//! that is removed, with the comments in it. A last line without a line break may get one, and a block scalar that ends
+//! with it becomes `|-`, so that its value stays.
 
 mod documents;
 mod emit;
@@ -82,10 +83,11 @@ impl<'a> Manifest<'a> {
         self.text
     }
 
-    /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them,
-    /// and readers differ on which one counts.
-    pub fn duplicate_key(&self) -> Option<&(String, ManifestError)> {
-        self.tree.duplicate_key.as_ref()
+    /// The entries whose key comes again in their mapping, in the order of the text, and errors about these keys. YAML
+    /// forbids them; to `kubectl` the last one counts. [`Manifest::patched`] refuses a change at or below such a key.
+    pub fn duplicates(&self) -> impl Iterator<Item = (&'a str, &ManifestError)> {
+        let duplicates = self.tree.duplicates.iter();
+        duplicates.map(|(hidden, _, error)| (&self.text[hidden.clone()], error))
     }
 
     /// How many nodes the document has.
@@ -126,6 +128,27 @@ impl<'a> Manifest<'a> {
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
     pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, ManifestError> {
+        let patched = self.try_patched(operations);
+        let Some(text) = self.stripped().filter(|_| patched.is_err()) else {
+            return patched;
+        };
+        let (bytes, line) = (text.as_bytes(), self.line);
+        Manifest::read(&Document { bytes, line })?.try_patched(operations)
+    }
+
+    /// The document with `|-` in place of `|` or `|+`, if the text ends within a line of that block scalar: its value
+    /// stays if a line break follows.
+    fn stripped(&self) -> Option<String> {
+        let before = self.text[..self.tree.unended_scalar?].trim_end();
+        let line = before.rsplit('\n').next()?;
+        let header = line.split(" #").next()?.rfind(['|', '>'])?;
+        let (head, tail) = self.text.split_at(before.len() - line.len() + header + 1);
+        let rest = tail.trim_start_matches(|char: char| char.is_ascii_digit() || char == '+');
+        let digits = tail[..tail.len() - rest.len()].replace('+', "");
+        Some(format!("{}{head}-{digits}{rest}", self.bom))
+    }
+
+    fn try_patched(&self, operations: &[PatchOperation]) -> Result<String, ManifestError> {
         let first = operations
             .first()
             .map_or(Pointer::root(), PatchOperation::path);
@@ -134,6 +157,11 @@ impl<'a> Manifest<'a> {
         let mut moves: Vec<(&Pointer, &Pointer)> = Vec::new();
         for operation in operations {
             let path = operation.path();
+            let at = self.tree.nearest(path).0.range.start;
+            let mut duplicates = self.tree.duplicates.iter();
+            if let Some((.., error)) = duplicates.find(|(_, kept, _)| kept.contains(&at)) {
+                return Err(error.clone());
+            }
             if json_patch::patch(&mut wanted, slice::from_ref(operation)).is_err() {
                 return Err(self.layout_error(path));
             }
@@ -178,6 +206,18 @@ impl<'a> Manifest<'a> {
             message: format!("cannot write `{path}` into this layout: use plain block style here"),
         }
     }
+}
+
+/// The stream with a line break at its end. The values of its documents stay.
+pub fn end_line(stream: &[u8]) -> Vec<u8> {
+    let stripped = documents(stream).pop().and_then(|last| {
+        let text = Manifest::read(&last).ok()?.stripped()?;
+        let before = &stream[..stream.len() - last.bytes.len()];
+        Some([before, text.as_bytes()].concat())
+    });
+    let mut ended = stripped.unwrap_or_else(|| stream.to_vec());
+    ended.push(b'\n');
+    ended
 }
 
 /// The operations of a patch with `base` prepended to the paths of `add`, `remove` and `move`; [`Manifest::patched`]
@@ -320,6 +360,34 @@ s:
     }
 
     #[test]
+    fn last_block_scalar_keeps_its_value() {
+        let table = [
+            ("a: |\n  x", "a: |-\n  x\nz: 1\n"),
+            ("a: |+\n  x\n\n  y", "a: |-\n  x\n\n  y\nz: 1\n"),
+            ("a: >2+ # c\n   x\n  y", "a: >-2 # c\n   x\n  y\nz: 1\n"),
+            ("a: |-\n  x", "a: |-\n  x\nz: 1\n"),
+            // The line that ends is one of spaces.
+            ("a: |\n  x\n  ", "a: |\n  x\nz: 1\n  "),
+            ("a: |\r\n  x", "a: |-\r\n  x\r\nz: 1\r\n"),
+            ("\u{feff}a: |\n  x\n", "\u{feff}a: |\n  x\nz: 1\n"),
+            ("\u{feff}a: |\n  x", "\u{feff}a: |-\n  x\nz: 1\n"),
+        ];
+        let change = operations(json!([{"op": "add", "path": "/z", "value": 1}]));
+        for (text, want) in table {
+            let patched = read(text).patched(&change);
+            assert_eq!(patched.as_deref(), Ok(want), "{text:?}");
+            let ended = end_line(text.as_bytes());
+            let ended = str::from_utf8(&ended).unwrap();
+            assert_eq!(read(ended).value(), read(text).value(), "{text:?}");
+        }
+        // As go-yaml reads it.
+        assert_eq!(read("a: |\n  x").value(), &json!({"a": "x"}));
+        let moved = operations(json!([{"op": "move", "from": "/c/1", "path": "/i/-"}]));
+        let patched = read("i:\n- a\nc:\n- b\n- |\n  x").patched(&moved);
+        assert_eq!(patched.as_deref(), Ok("i:\n- a\n- |-\n  x\nc:\n- b\n"));
+    }
+
+    #[test]
     fn items_are_removed_with_their_comments() {
         let (block, flow) = (
             "\
@@ -427,27 +495,68 @@ z: 1
     }
 
     #[test]
-    fn first_duplicate_key_is_found() {
+    fn duplicate_keys_are_left_alone_where_nothing_changes() {
+        let add = |path: &str| operations(json!([{"op": "add", "path": path, "value": 3}]));
+        let place = |error: &ManifestError| (error.line, error.column.unwrap_or(0));
+        // (text, hidden entry, place of the duplicate key, path, text or nothing if it is refused)
         let table = [
-            ("a: {b: 1}\nc: {b: 1}\n", None),
-            ("m: &m {a: 1}\n<<: *m\na: 2\nb: {<<: *m, a: 1}\n", None),
             (
-                "\u{feff}apiVersion: v1\nspec: 1\nkind: A\napiVersion: v1\nkind: B\nspec: {a: 1, a: 2}\n",
-                Some((4, 1, "apiVersion")),
+                "a: {b: 1}\nc: {b: 1}\n",
+                "",
+                (0, 0),
+                "/a/b",
+                "a: {b: 3}\nc: {b: 1}\n",
             ),
             (
-                "a: 1\nspec: {b: [{c: 1, 'c': 2}]}\na: 2\n",
-                Some((2, 19, "c")),
+                "m: &m {a: 1}\n<<: *m\na: 2\nb: {<<: *m, a: 1}\n",
+                "",
+                (0, 0),
+                "/m",
+                "",
             ),
-            ("a: 1\na: 2\n", Some((2, 1, "a"))),
-            ("{\"kind\": 1, \"kind\": 2}", Some((1, 13, "kind"))),
+            (
+                "a:\n  b: 1\n  c: 2\n  b:\n  - 3\nd: 1\n",
+                "b: 1",
+                (4, 3),
+                "/a/z",
+                "a:\n  b: 1\n  c: 2\n  b:\n  - 3\n  z: 3\nd: 1\n",
+            ),
+            (
+                "a: {b: 1, c: 2, 'b': 3}\n",
+                "b: 1",
+                (1, 17),
+                "/a/z",
+                "a: {b: 1, c: 2, \"z\": 3, 'b': 3}\n",
+            ),
+            ("a: {b: 1, b: 2}\n", "b: 1", (1, 11), "/a/b", ""),
+            (
+                "\u{feff}a: {b: 1}\na: {b: 2}\n",
+                "a: {b: 1}",
+                (2, 1),
+                "/a/b",
+                "",
+            ),
+            (
+                "{\"a\": 1, \"a\": 2}",
+                "\"a\": 1",
+                (1, 10),
+                "/b",
+                "{\"a\": 1, \"a\": 2, \"b\": 3}",
+            ),
         ];
-        for (text, want) in table {
+        for (text, hidden, at, path, want) in table {
             let manifest = read(text);
-            let found = manifest.duplicate_key();
-            let found = found.map(|(key, error)| (error.line, error.column, key.as_str()));
-            let want = want.map(|(line, column, key)| (line, Some(column), key));
-            assert_eq!(found, want, "{text}");
+            let found = manifest.duplicates().next();
+            let found = found.map_or(("", (0, 0)), |(entry, error)| (entry, place(error)));
+            assert_eq!(found, (hidden, at), "{text}");
+            match manifest.patched(&add(path)) {
+                Ok(patched) => assert_eq!(patched, want),
+                Err(error) => {
+                    assert_eq!(want, "", "{text}: {error}");
+                    let is_told = error.message.contains("duplicate key") && place(&error) == at;
+                    assert_eq!(is_told, !hidden.is_empty(), "{error}");
+                }
+            }
         }
     }
 

@@ -103,7 +103,11 @@ impl<'a> Reader<'a> {
         let size_before = self.size;
         self.size += 1;
         let content = match event {
-            Event::Scalar(text, style, _, tag) => {
+            Event::Scalar(mut text, style, _, tag) => {
+                if self.is_unended(&text, style, range.end) {
+                    text.to_mut().pop();
+                    self.tree.unended_scalar = Some(range.start);
+                }
                 self.size += text.len() / BYTES_PER_NODE;
                 let value = scalar(&text, style, tag.as_deref()).ok_or_else(|| {
                     let message = format!("the number `{text}` has no form in JSON");
@@ -171,24 +175,34 @@ impl<'a> Reader<'a> {
                 })?)
             }
         };
-        if let Key::Name(name) = &key
-            && self.tree.duplicate_key.is_none()
-            && entries.contains_key(&key)
-        {
-            let error = ManifestError {
-                line: self.line(span),
-                column: Some(span.start.col() + 1),
-                message: format!("duplicate key `{name}`"),
-            };
-            self.tree.duplicate_key = Some((name.clone(), error));
-        }
         let (event, value_span) = self.next()?;
         let value = self.node(event, &value_span)?;
         if matches!(key, Key::Merge(_)) && !value.is_mergeable() {
             return Err(self.error(&span.start, "`<<` needs a mapping or a list of mappings"));
         }
+        let kept = key_range.start..value.range.end;
+        if let (Key::Name(name), Some(first)) = (&key, entries.get(&key)) {
+            let hidden = first.key_range.start..first.value.range.end;
+            let error = ManifestError {
+                line: self.line(span),
+                column: Some(span.start.col() + 1),
+                message: format!("duplicate key `{name}`: remove one of the two"),
+            };
+            self.tree.duplicates.push((hidden, kept, error));
+        }
         entries.insert(key, MappingEntry { key_range, value });
         Ok(())
+    }
+
+    /// Whether the parser has added a line break to a block scalar, as it does to one with which the text ends. For
+    /// `kubectl` that has none: <https://yaml.org/spec/1.2.2/#8112-block-chomping-indicator>.
+    fn is_unended(&self, scalar: &str, style: ScalarStyle, end: usize) -> bool {
+        if !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) || end < self.text.len() {
+            return false;
+        }
+        // A last line of spaces is not one of the scalar's.
+        let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
+        !last.trim_matches(' ').is_empty() && scalar.ends_with('\n')
     }
 
     /// The value of an alias, whose nodes count.

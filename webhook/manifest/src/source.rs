@@ -71,7 +71,9 @@ impl<'a> SourceText<'a> {
         match &node.content {
             Content::Mapping(Style::Block, entries) => entries
                 .values()
-                .rfind(|entry| !entry.value.is_inserted())
+                .filter(|entry| !entry.value.is_inserted())
+                // The last entry of a duplicate key has the place of the first one.
+                .max_by_key(|entry| entry.key_range.start)
                 .map_or(node.range.end, |last| self.entry_end(last)),
             Content::Sequence(Style::Block, items) => items
                 .iter()

@@ -18,8 +18,10 @@ pub(super) struct Tree {
     pub(super) root: Node,
     /// The line of the first alias of each anchor.
     pub(super) first_alias_lines: HashMap<usize, usize>,
-    /// The first key, in the order of the text, that its mapping has already, and an error about it.
-    pub(super) duplicate_key: Option<(String, ManifestError)>,
+    /// The duplicate keys: the bytes of the entry that does not count and of the one that does, and an error.
+    pub(super) duplicates: Vec<(Range<usize>, Range<usize>, ManifestError)>,
+    /// Where the lines of a block scalar start with which the text ends, if the last one has no line break.
+    pub(super) unended_scalar: Option<usize>,
     /// How many nodes there are in the text.
     pub(super) node_count: usize,
 }

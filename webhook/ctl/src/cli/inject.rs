@@ -11,11 +11,11 @@ use flags::pod_defaults::PodDefaultsArgs;
 use similar::TextDiff;
 
 use super::args::{ColorArgs, FilesArgs};
-use super::terminal::{exit_code, print, print_documents, report};
+use super::terminal::{exit_code, print_documents, report};
 use crate::offline::{
     DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind, WorkloadResult,
 };
-use crate::text::{PrintableText, plural};
+use crate::text::plural;
 
 /// Unchanged lines before and after each change.
 const CONTEXT_LINES: usize = 3;
@@ -87,7 +87,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let styled = args.color.is_enabled_for(&io::stdout());
         for (input, report) in streams() {
             let diff = unified_diff(&input.name, &input.bytes, &report.bytes, styled);
-            let _ = print(&diff)?;
+            let _ = print_documents(diff.as_bytes())?;
         }
     } else {
         let streams = reports.iter().map(|report| &report.bytes[..]);
@@ -150,17 +150,17 @@ fn messages(review: &DocumentReview) -> Vec<Message> {
 pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     let mut all_json = true;
-    for stream in streams {
+    let mut streams = streams.into_iter().peekable();
+    while let Some(stream) = streams.next() {
         all_json &= manifest::is_json(stream);
-        if !joined.is_empty() {
-            if !joined.ends_with(b"\n") {
-                joined.push(b'\n');
-            }
-            if !all_json && !manifest::starts_with_separator(stream) {
-                joined.extend(b"---\n");
-            }
+        if !joined.is_empty() && !all_json && !manifest::starts_with_separator(stream) {
+            joined.extend(b"---\n");
         }
-        joined.extend(stream);
+        if streams.peek().is_none() || stream.is_empty() || stream.ends_with(b"\n") {
+            joined.extend(stream);
+        } else {
+            joined.extend(manifest::end_line(stream));
+        }
     }
     joined
 }
@@ -194,23 +194,41 @@ fn summary(reports: &[InjectReport]) -> String {
     format!("{pods} {verb} a drainer: {counts}")
 }
 
-/// A unified diff of a file or stdin, with colors if `styled`; empty if nothing differs.
-pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> PrintableText {
+/// A unified diff of a file or stdin, with colors if `styled`; empty if nothing differs. `patch` applies it, unless a
+/// line has a character that a terminal executes or hides, which is escaped.
+pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> String {
     let [before, after] = [before, after].map(String::from_utf8_lossy);
+    let [old, new] = [&before, &after].map(|text| Vec::from_iter(text.split_inclusive('\n')));
     let path = printable(name);
+    // As `diff` does: to `patch`, a name with spaces ends at a tab.
+    let end = if path.contains(' ') { "\t" } else { "" };
     let path = path.trim_start_matches('/');
-    let diff = TextDiff::from_lines(&*before, &*after);
-    let diff = diff
+    let diff = TextDiff::configure()
+        .newline_terminated(true)
+        .diff_slices(&old, &new)
         .unified_diff()
         .context_radius(CONTEXT_LINES)
-        .header(&format!("a/{path}"), &format!("b/{path}"))
+        .header(&format!("a/{path}{end}"), &format!("b/{path}{end}"))
         .to_string();
-    let mut printable = PrintableText::new(styled);
-    for (index, line) in diff.lines().enumerate() {
-        printable.push_styled(style(line, index < 2), line);
-        printable.end_line();
-    }
-    printable
+    let lines = diff
+        .split_terminator('\n')
+        .enumerate()
+        .map(|(index, line)| {
+            let style = Some(style(line, index < 2)).filter(|_| styled);
+            let style = style.unwrap_or_default();
+            format!("{style}{}{style:#}\n", printable_line(line))
+        });
+    lines.collect()
+}
+
+/// A line of a file, with escapes but for what does no harm: tabs, a carriage return at its end, a byte order mark.
+fn printable_line(line: &str) -> String {
+    let chars = line.char_indices().map(|(at, char)| match char {
+        '\t' | '\u{feff}' => char.to_string(),
+        '\r' if at + 1 == line.len() => char.to_string(),
+        _ => printable(&char.to_string()),
+    });
+    chars.collect()
 }
 
 fn style(line: &str, in_header: bool) -> Style {
@@ -220,5 +238,72 @@ fn style(line: &str, in_header: bool) -> Style {
         [b'-', ..] => AnsiColor::Red.on_default(),
         [b'@', ..] => AnsiColor::Cyan.on_default(),
         _ => Style::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of `before` that a unified diff makes, as `patch` does it.
+    fn apply(before: &str, diff: &str) -> String {
+        let mut old = before.split_inclusive('\n');
+        let (mut patched, mut at) = (String::new(), 1);
+        let mut lines = diff.split_inclusive('\n').skip(2).peekable();
+        while let Some(line) = lines.next() {
+            let (tag, text) = line.split_at(1);
+            let is_unended = lines.next_if(|next| next.starts_with('\\')).is_some();
+            let text = text
+                .strip_suffix(if is_unended { "\n" } else { "" })
+                .unwrap();
+            match tag {
+                "@" => {
+                    let start = text.split(['-', ',', ' ']).nth(2).unwrap();
+                    while at < start.parse().unwrap() {
+                        patched += old.next().unwrap();
+                        at += 1;
+                    }
+                    continue;
+                }
+                "+" => {
+                    patched += text;
+                    continue;
+                }
+                _ => assert_eq!(old.next(), Some(text), "{line:?}"),
+            }
+            patched += if tag == " " { text } else { "" };
+            at += 1;
+        }
+        patched + &old.collect::<String>()
+    }
+
+    #[test]
+    fn diff_can_be_applied() {
+        let table = [
+            ("a\nb\nc\nd\ne\nf\n", "a\nb\nc\nd\nE\nf\n"),
+            ("a\r\n\tb # c\r\nd\r\n", "a\r\n\tb # c\r\nx: 1\r\nd\r\n"),
+            ("\u{feff}a\r\n\t\tb", "\u{feff}a\r\n\t\tb\r\nc\r\n"),
+            ("a\n", "a"),
+            ("a\rb\nc\n", "a\rb\nd\n"),
+        ];
+        for (before, after) in table {
+            let diff = unified_diff("a b", before.as_bytes(), after.as_bytes(), false);
+            assert!(diff.starts_with("--- a/a b\t\n+++ b/a b\t\n"), "{diff:?}");
+            let is_escaped = diff.contains(r"\r");
+            assert_eq!(is_escaped, before.contains("\rb"), "{diff:?}");
+            if !is_escaped {
+                assert_eq!(apply(before, &diff), after, "{diff:?}");
+            }
+        }
+        assert_eq!(unified_diff("a", b"a\n", b"a\n", true), "");
+        let diff = unified_diff("a", b"a\x1b\xe2\x80\xae\n", b"b\n", false);
+        assert!(diff.contains("-a\\u{1b}\\u{202e}\n+b\n"), "{diff:?}");
+    }
+
+    #[test]
+    fn joined_streams_keep_their_values() {
+        let joined = join_streams([&b"a: |\n  x"[..], b"", b"b: |\n  y"]);
+        let joined = String::from_utf8(joined).unwrap();
+        assert_eq!(joined, "a: |-\n  x\n---\n---\nb: |\n  y");
     }
 }
