@@ -1,10 +1,11 @@
 //! `envoy-drainer lint`: its output, exit codes and page.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use ctl::lint::LintCode;
+use ctl::lint::{LintCode, REPOSITORY};
 use serde_json::Value;
 use strum::VariantArray;
 use tests::{binaries, golden};
@@ -18,6 +19,18 @@ fn lint(args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// Checks a stream of documents.
+fn lint_stdin(documents: &str) -> Output {
+    let mut command = Command::new(binaries::envoy_drainer().unwrap());
+    let command = command.arg("lint").stdin(Stdio::piped());
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(documents.as_bytes()).unwrap();
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
@@ -28,7 +41,7 @@ fn hooks_are_reported_with_their_remedies() {
     golden::check("lint/hooks.txt", text(&output.stdout));
     assert_eq!(
         text(&output.stderr),
-        "3 errors, 2 warnings in 3 hooks of Envoys\n"
+        "5 errors, 2 warnings in 4 hooks of Envoys\n"
     );
     assert_eq!(output.status.code(), Some(1));
 }
@@ -36,10 +49,11 @@ fn hooks_are_reported_with_their_remedies() {
 #[test]
 fn sarif_has_each_finding_with_its_line() {
     let output = lint(&["--output=sarif", HOOKS]);
-    golden::check("lint/hooks.sarif", text(&output.stdout));
+    let sarif = text(&output.stdout).replace(REPOSITORY, "https://github.com/OWNER/envoy-drainer");
+    golden::check("lint/hooks.sarif", &sarif);
     let log: Value = serde_json::from_slice(&output.stdout).unwrap();
     let results = log["runs"][0]["results"].as_array().unwrap();
-    assert_eq!(results.len(), 5);
+    assert_eq!(results.len(), 7);
 }
 
 #[test]
@@ -47,7 +61,46 @@ fn warnings_fail_only_with_strict() {
     let manifest = "lint/sleep.yaml";
     assert_eq!(lint(&[manifest]).status.code(), Some(0));
     assert_eq!(lint(&["--strict", manifest]).status.code(), Some(1));
-    assert_eq!(lint(&["no-such-file.yaml"]).status.code(), Some(1));
+}
+
+#[test]
+fn what_cannot_be_judged_is_told() {
+    let rollout = "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: edge}\n\
+        spec: {template: {spec: {containers: [{name: envoy}]}}}\n";
+    let pod = |hook: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: envoy, \
+             lifecycle: {{preStop: {hook}}}}}]}}\n"
+        )
+    };
+    let get = pod("{httpGet: {path: /healthcheck/fail, port: 9901}}");
+    let unknown =
+        "stdin:1: warning: Rollout edge: its hooks are not checked: this kind is not known";
+    let table = [
+        (String::new(), 3, "stdin:1: skipped: nothing to check"),
+        (
+            "kind: A\napiVersion: v1\n".to_owned(),
+            3,
+            "stdin:1: skipped",
+        ),
+        (rollout.to_owned(), 3, unknown),
+        (
+            pod("{tcpSocket: {port: 1}}"),
+            3,
+            "the action of one is not known",
+        ),
+        ("a: [".to_owned(), 3, "stdin:1:4: error: "),
+        (rollout.to_owned() + &get, 1, unknown),
+        (pod("{httpGet: {path: /wait, port: 8090}}"), 0, "0 errors"),
+    ];
+    for (documents, code, told) in table {
+        let output = lint_stdin(&documents);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{documents}{stderr}");
+        assert!(stderr.contains(told), "{documents}{stderr}");
+    }
+    let output = lint(&["no-such-file.yaml", "lint/sleep.yaml"]);
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]

@@ -433,14 +433,14 @@ impl<'a> Container<'a> {
     }
 
     /// Returns the number of the port that the container declares under this name.
-    pub(super) fn port_named(&self, name: &str) -> Option<u16> {
+    pub fn port_named(&self, name: &str) -> Option<u16> {
         let mut ports = self.ports.iter().flatten();
         let port = ports.find(|port| port.name.as_deref() == Some(name));
         port?.container_port
     }
 
     /// Returns the TCP ports that the container declares.
-    pub(super) fn tcp_ports(&self) -> impl Iterator<Item = u16> {
+    pub fn tcp_ports(&self) -> impl Iterator<Item = u16> {
         let tcp = self.ports.iter().flatten().filter(|port| port.is_tcp());
         tcp.filter_map(|port| port.container_port)
     }

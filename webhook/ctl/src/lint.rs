@@ -5,81 +5,147 @@ mod rules;
 mod sarif;
 mod script;
 
-use admission::{CONTAINER_NAME, PodView, known_envoys, objects};
-use manifest::{Document, Manifest};
+use admission::{CONTAINER_NAME, Hook, PodView, WorkloadObject, known_envoys, objects};
+use json_patch::jsonptr::PointerBuf;
+use manifest::Manifest;
+use rules::HookView;
+use script::Script;
+use strum::VariantArray;
 
 use crate::object_name::ObjectName;
-use crate::offline::{Message, MessageKind};
+use crate::offline::{ManifestContext, Message, MessageKind};
 
 pub use finding::{LintCode, LintFinding, LintSeverity};
-pub use sarif::to_sarif;
+pub use sarif::{REPOSITORY, to_sarif};
 
 /// The findings about streams.
 #[derive(Debug, Default)]
 pub struct LintReport {
+    /// What is known of the configurations of Envoys.
+    pub context: ManifestContext,
     pub findings: Vec<LintFinding>,
-    /// The documents that cannot be read, with their files.
-    pub errors: Vec<(String, Message)>,
-    /// The number of pods and pod templates with an Envoy that has a preStop hook.
+    /// What could not be judged, and the streams without pods, with their files.
+    pub messages: Vec<(String, Message)>,
+    /// The number of pods and pod templates.
+    pub pods: usize,
+    /// The number of hooks of Envoys.
     pub hooks: usize,
 }
+
+/// The containers of an object of an unknown kind whose pod template is where those of known kinds are.
+const CONTAINERS: &str = "/spec/template/spec/containers";
 
 // === impl LintReport ===
 
 impl LintReport {
     /// Adds the findings about a stream of documents. `has_lines` is false for an object of the cluster.
     pub fn add(&mut self, source: &str, stream: &[u8], has_lines: bool) {
+        let before = self.pods + self.messages.len();
         for document in manifest::documents(stream) {
-            if let Err(error) = self.add_document(source, &document, has_lines) {
-                self.errors.push((source.to_owned(), error));
+            match Manifest::read(&document) {
+                Ok(manifest) => {
+                    let objects = objects(manifest.value()).into_iter();
+                    objects.for_each(|it| self.add_object(source, &it, &manifest, has_lines));
+                }
+                Err(error) => self.messages.push((source.to_owned(), error.into())),
             }
+        }
+        if before == self.pods + self.messages.len() {
+            let text = "nothing to check: there is no pod or workload of a known kind".to_owned();
+            let (line, column, kind) = (1, None, MessageKind::Skipped);
+            let message = Message {
+                line,
+                column,
+                kind,
+                text,
+            };
+            self.messages.push((source.to_owned(), message));
         }
     }
 
-    fn add_document(
+    /// Returns true if something could not be judged, or if there was nothing to judge.
+    pub fn is_incomplete(&self) -> bool {
+        let mut messages = self.messages.iter();
+        self.pods == 0 || messages.any(|(_, it)| it.kind != MessageKind::Skipped)
+    }
+
+    fn add_object(
         &mut self,
         source: &str,
-        document: &Document<'_>,
+        object: &WorkloadObject<'_>,
+        manifest: &Manifest<'_>,
         has_lines: bool,
-    ) -> Result<(), Message> {
-        let manifest = Manifest::read(document)?;
-        for object in objects(manifest.value()) {
-            let Some(template) = &object.template else {
+    ) {
+        let name = ObjectName::new(object.kind, object.namespace, object.name);
+        let mut unknown = |reason: &str| {
+            let line = manifest.line(&object.path);
+            let reason = format!("its hooks are not checked: {reason}");
+            let message = Message::for_object(&name, line, MessageKind::Warning, reason);
+            self.messages.push((source.to_owned(), message));
+        };
+        let Some(template) = &object.template else {
+            if object.value.pointer(CONTAINERS).is_some() {
+                unknown("this kind is not known; check the pods that it makes");
+            }
+            return;
+        };
+        let json = template.pod.to_string();
+        let pod = &match PodView::decode(&json) {
+            Ok(pod) => pod,
+            Err(error) => return unknown(&error.to_string()),
+        };
+        self.pods += 1;
+        let envoys = known_envoys(pod);
+        let known = self
+            .context
+            .configurations(object.namespace, pod, template.pod);
+        let containers = pod.long_running_containers();
+        for (at, container) in containers.filter(|_| !pod.has_container(CONTAINER_NAME)) {
+            let (list, index, is_envoy) = (at.list.key(), at.index, envoys.contains(&at));
+            let Some(written) = container.pre_stop() else {
                 continue;
             };
-            let name = ObjectName::new(object.kind, object.namespace, object.name);
-            let line = manifest.line(&object.path.concat(template.path));
-            let pod = template.pod.to_string();
-            let pod = match PodView::decode(&pod) {
-                Ok(pod) => pod,
-                Err(error) => {
-                    let error = Message::for_object(&name, line, MessageKind::Error, error);
-                    self.errors.push((source.to_owned(), error));
-                    continue;
+            let hook = Hook::parse(written);
+            let Some(hook) = &hook else {
+                if is_envoy {
+                    unknown("the action of one is not known")
                 }
+                continue;
             };
-            if pod.has_container(CONTAINER_NAME) {
+            let script = Script::new(hook, &template.pod["spec"][list][index]["env"]);
+            let configuration = known.get(container.name());
+            let view = HookView {
+                pod,
+                container,
+                configuration,
+                hook,
+                script,
+            };
+            if !is_envoy && !view.drains() {
                 continue;
             }
-            let envoys = known_envoys(&pod);
-            for (at, container) in pod.long_running_containers() {
-                let found = rules::check(&pod, container, envoys.contains(&at));
-                let Some(found) = found else { continue };
-                self.hooks += 1;
-                let findings = found.into_iter().map(|violation| LintFinding {
-                    code: violation.code,
-                    severity: violation.code.severity(),
+            self.hooks += 1;
+            let place = PointerBuf::parse(format!("/spec/{list}/{index}/lifecycle/preStop"));
+            let place = place.map(|it| object.path.concat(template.path).concat(&it));
+            let line = place
+                .ok()
+                .filter(|_| has_lines)
+                .map(|it| manifest.line(&it));
+            let found = LintCode::VARIANTS.iter().filter_map(|code| {
+                let message = view.violation(*code)?;
+                Some(LintFinding {
+                    code: *code,
+                    severity: code.severity(),
                     source: source.to_owned(),
-                    line: has_lines.then_some(line),
+                    line,
                     object: name.clone(),
                     container: container.name().to_owned(),
-                    message: violation.message,
-                    remedy: violation.remedy,
-                    annotations: violation.annotations,
-                });
-                self.findings.extend(findings);
-            }
+                    message,
+                    remedy: code.remedy(),
+                    annotations: view.replacement(*code),
+                })
+            });
+            self.findings.extend(found);
         }
-        Ok(())
     }
 }

@@ -223,6 +223,13 @@ impl AdminCandidates {
 // === impl EnvoyConfiguration ===
 
 impl EnvoyConfiguration {
+    /// The address of the admin interface, as far as it is known: of two, Envoy takes that of its arguments.
+    pub fn admin_address(&self) -> Option<&AdminAddress> {
+        let in_file = || self.file.as_ref()?.1.admin.as_ref();
+        let admin = self.arguments.admin.as_ref().or_else(in_file);
+        admin?.as_ref().ok()
+    }
+
     /// Returns a warning for each admin's address that cannot be read.
     fn unreadable_admins(&self) -> impl Iterator<Item = Diagnostic> {
         let of_file = self.file.iter();

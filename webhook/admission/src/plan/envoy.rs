@@ -148,8 +148,11 @@ pub(super) fn find_envoy<'p, 'a>(
 pub fn known_envoys(pod: &PodView<'_>) -> Vec<ContainerRef> {
     let mut diagnostics = Diagnostics::default();
     let found = find_envoy(pod, pod.annotation(ENVOY_CONTAINER), &mut diagnostics);
-    let is_strong = |(envoy, _): &(EnvoyContainer, _)| {
-        envoy.source != EnvoyContainerSource::OnlyContainer && diagnostics.warnings.is_empty()
+    // Neither a control plane nor a log shipper whose name or image begins so.
+    let is_strong = |(envoy, it): &(EnvoyContainer, &Container<'_>)| {
+        use EnvoyContainerSource::{Annotation, Name};
+        let runs_image = has_envoy_image(it) && it.command.is_none() && !has_subcommand(it);
+        diagnostics.warnings.is_empty() && (matches!(envoy.source, Annotation | Name) || runs_image)
     };
     let found = found.ok().filter(is_strong);
     let found = found.map(|(envoy, _)| envoy.container_ref);

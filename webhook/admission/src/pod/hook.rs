@@ -31,7 +31,8 @@ pub struct HookRequest<'a> {
     path: Option<String>,
     pub(crate) port: Scalar<'a>,
     scheme: Option<String>,
-    host: Option<String>,
+    /// Where the kubelet sends it; the pod's address by default.
+    pub host: Option<String>,
     http_headers: Option<IgnoredAny>,
 }
 

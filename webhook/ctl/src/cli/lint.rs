@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::args::{ClusterArgs, ColorArgs, FilesArgs};
 use super::terminal::{exit_code, print, report};
 use crate::lint::{LintFinding, LintReport, LintSeverity, to_sarif};
+use crate::offline::ManifestContext;
 use crate::runtime::block_on;
 use crate::text::{PrintableText, plural};
 
@@ -30,8 +31,11 @@ Checks the preStop hooks of Envoys in Pods, Deployments, StatefulSets, DaemonSet
 written by hand or by a vendor, and the grace periods of their pods. Each finding has a code, a remedy, and the \
 annotations with which envoy-drainer takes the place of the hook. docs/lint.md describes the codes. It changes nothing.
 
-Exit codes: 0 no error was found; 1 an error was found, or a warning with --strict, or a file or an object cannot be \
-read; 2 invalid usage.";
+Exit codes: 0 no error was found; 1 an error was found, or a warning with --strict; 2 invalid usage; 3 a file or a hook \
+cannot be read or is of a kind that is not known, or there is no workload to check.";
+
+/// The exit code where something could not be judged.
+const UNKNOWN: u8 = 3;
 
 /// The flags of `lint`.
 #[derive(Debug, clap::Args)]
@@ -73,7 +77,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.cluster {
         block_on(read_cluster(args.cluster_args, &mut linted))?;
     } else {
-        for input in args.files.read() {
+        let inputs = args.files.read();
+        let readable = inputs.iter().flatten().map(|input| &input.bytes[..]);
+        linted.context = ManifestContext::read(readable);
+        for input in inputs {
             match input {
                 Ok(input) => linted.add(&input.name, &input.bytes, true),
                 Err(error) => read_errors.push(error),
@@ -82,16 +89,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let LintReport {
         findings,
-        errors,
+        messages,
         hooks,
+        ..
     } = &linted;
     let _ = print(&match args.output {
         LintFormat::Text => to_text(findings, args.color.is_enabled_for(&io::stdout())),
         LintFormat::Json => PrintableText::json(&json!({"findings": findings})),
         LintFormat::Sarif => PrintableText::json(&to_sarif(findings)),
     })?;
-    for (source, error) in errors {
-        report(error.display(source, false));
+    for (source, message) in messages {
+        report(message.display(source, false));
     }
     for error in &read_errors {
         report(format_args!("error: {error:#}"));
@@ -108,9 +116,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         plural(hooks, "hook"),
     ));
     let is_clean = found == 0 && !(args.strict && warned > 0);
-    Ok(exit_code(
-        is_clean && errors.is_empty() && read_errors.is_empty(),
-    ))
+    Ok(match linted.is_incomplete() || !read_errors.is_empty() {
+        true if is_clean => ExitCode::from(UNKNOWN),
+        _ => exit_code(is_clean),
+    })
 }
 
 /// Checks the workloads of a cluster, and the pods without one.
@@ -167,7 +176,7 @@ fn to_text(findings: &[LintFinding], styled: bool) -> PrintableText {
         out.push("    ");
         out.push_wrapped(4, &finding.message);
         out.push("    → ");
-        out.push_wrapped(6, &finding.remedy);
+        out.push_wrapped(6, finding.remedy);
         if !finding.annotations.is_empty() {
             let annotations = finding.annotations.join(", ");
             out.push("    → with envoy-drainer: ");

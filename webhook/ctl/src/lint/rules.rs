@@ -1,221 +1,248 @@
 //! The rules, on a container with an Envoy and a preStop hook.
 
-use admission::{AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, Hook, PodView};
+use std::collections::BTreeSet;
+
+use admission::{
+    AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, EnvoyConfiguration, Hook, PodView,
+};
 
 use super::finding::LintCode;
-use super::script::{AdminCall, Script};
+use super::script::{Command, Script};
 use crate::text::list_names;
 
-/// What violates a rule.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Violation {
-    pub(super) code: LintCode,
-    pub(super) message: String,
-    pub(super) remedy: String,
-    pub(super) annotations: Vec<String>,
+/// A hook, with its container and pod.
+pub(super) struct HookView<'a> {
+    pub(super) pod: &'a PodView<'a>,
+    pub(super) container: &'a Container<'a>,
+    /// What is known of Envoy's configuration.
+    pub(super) configuration: Option<&'a EnvoyConfiguration>,
+    pub(super) hook: &'a Hook<'a>,
+    /// That of an `exec` hook; else without commands.
+    pub(super) script: Script,
 }
 
-/// A hook, with its container and pod.
-struct HookView<'a> {
-    pod: &'a PodView<'a>,
-    container: &'a Container<'a>,
-    hook: &'a Hook<'a>,
-    /// Empty if the hook is no command.
-    script: Script<'a>,
-    /// The calls of Envoy's admin interface in the script.
-    calls: Vec<AdminCall<'a>>,
-    /// How long the hook sleeps in all, in seconds.
-    sleep: u64,
-}
+/// The shortest wait in which clients and endpoints notice a drain, in seconds.
+const MIN_WAIT: f64 = 10.0;
 
 /// The longest sleep that stands for stale endpoints rather than for requests in flight, in seconds.
 const MAX_DELAY: u64 = 300;
 
-/// Finds what violates a rule, and a remedy.
-type Rule<'a> = fn(&HookView<'a>) -> Option<(String, String)>;
+/// Programs of hooks that a distroless image does not have.
+const PROGRAMS: [&str; 17] = [
+    "curl", "wget", "nc", "socat", "jq", "python", "python3", "busybox", "ash", "sh", "bash",
+    "dash", "sleep", "cat", "echo", "kill", "perl",
+];
 
-/// Checks the hook of a container; `None` if it has none that is understood, or if neither the container is an Envoy
-/// nor the hook calls one.
-pub(super) fn check(
-    pod: &PodView<'_>,
-    container: &Container<'_>,
-    is_envoy: bool,
-) -> Option<Vec<Violation>> {
-    let hook = Hook::parse(container.pre_stop()?)?;
-    let hook = HookView::new(pod, container, &hook);
-    let rules: [(LintCode, Rule<'_>); 9] = [
-        (LintCode::WrongMethod, HookView::wrong_method),
-        (LintCode::NoShell, HookView::no_shell),
-        (LintCode::SleepExceedsGrace, HookView::sleep_exceeds_grace),
-        (LintCode::ImmediateDrain, HookView::immediate_drain),
-        (LintCode::ListenersClose, HookView::listeners_close),
-        (LintCode::EndlessLoop, HookView::endless_loop),
-        (LintCode::SleepOnly, HookView::sleep_only),
-        (LintCode::HostNetworkHook, HookView::host_network_hook),
-        (LintCode::LongGrace, HookView::long_grace),
-    ];
-    let violations = rules.iter().filter_map(|(code, rule)| {
-        let (message, remedy) = rule(&hook)?;
-        Some(Violation {
-            code: *code,
-            message,
-            remedy,
-            annotations: hook.replacement(*code),
-        })
-    });
-    (is_envoy || hook.drains()).then(|| violations.collect())
-}
+/// How many of these Envoy's Ubuntu image does not have either, to which Envoy's project adds CA certificates alone.
+/// <https://github.com/envoyproxy/envoy/blob/main/distribution/docker/Dockerfile-envoy>
+const NOT_IN_UBUNTU: usize = 9;
+
+/// How a hook calls its own pod.
+const LOCAL_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "0.0.0.0"];
 
 // === impl HookView ===
 
-impl<'a> HookView<'a> {
-    fn new(pod: &'a PodView<'a>, container: &'a Container<'a>, hook: &'a Hook<'a>) -> Self {
-        let (words, sleep): (&[_], _) = match hook {
-            Hook::Exec { command } => (command, 0),
-            Hook::HttpGet(_) => (&[], 0),
-            Hook::Sleep { seconds } => (&[], *seconds),
-        };
-        let script = Script::new(words.iter().map(String::as_str));
-        Self {
-            pod,
-            container,
-            hook,
-            calls: script.admin_calls(),
-            sleep: sleep + script.sleep().as_secs(),
-            script,
-        }
-    }
-
+impl HookView<'_> {
     /// Whether it does something for a drain of Envoy's, beside sleeping.
-    fn drains(&self) -> bool {
+    pub(super) fn drains(&self) -> bool {
         match self.hook {
-            Hook::Exec { .. } => {
-                !self.calls.is_empty() || self.script.contains("downstream_cx_active")
-            }
             Hook::HttpGet(request) => request.drain_path().is_some(),
-            Hook::Sleep { .. } => false,
+            _ => self.url(|_| true).is_some() || self.script.text.contains("downstream_cx_active"),
         }
     }
 
-    /// The first URL of the admin interface in the script for which this is true.
-    fn url(&self, is_wanted: impl Fn(&str) -> bool) -> Option<&'a str> {
-        let mut urls = self.calls.iter().map(|call| call.url);
-        urls.find(|url| is_wanted(url))
+    /// How long it sleeps in all, as far as that is known, in seconds.
+    fn sleep(&self) -> u64 {
+        match self.hook {
+            Hook::Sleep { seconds } => *seconds,
+            _ => self.script.sleep() as u64,
+        }
     }
 
-    fn wrong_method(&self) -> Option<(String, String)> {
-        let (what, url) = match self.hook {
-            Hook::HttpGet(request) => (
-                "an httpGet hook sends GET".to_owned(),
-                request.drain_path()?,
-            ),
-            Hook::Exec { .. } | Hook::Sleep { .. } => {
-                let call = self.calls.iter().find(|call| !call.is_post)?;
-                (format!("`{}` sends GET", call.program), call.url)
+    /// The calls of the admin interface, with their URLs.
+    fn calls(&self) -> impl Iterator<Item = (&Command, &str)> {
+        let commands = self.script.commands.iter();
+        commands.filter_map(|it| Some((it, it.admin_url()?)))
+    }
+
+    /// The first URL of the admin interface for which this is true.
+    fn url(&self, is_wanted: impl Fn(&str) -> bool) -> Option<&str> {
+        self.calls().map(|(_, url)| url).find(|url| is_wanted(url))
+    }
+
+    /// The programs that the image does not have, as far as that is known.
+    fn lacks(&self) -> &'static [&'static str] {
+        match self.container.image() {
+            image if image.contains("distroless") && !image.contains("debug") => &PROGRAMS,
+            image if image.contains("envoyproxy/envoy-alpine") => &["bash", "curl"],
+            image if image.contains("envoyproxy/envoy") => &PROGRAMS[..NOT_IN_UBUNTU],
+            _ => &[],
+        }
+    }
+
+    /// Envoy's drain time, in seconds; `None` if it is a variable.
+    fn drain_time(&self) -> Option<u64> {
+        let time = self.container.flag("--drain-time-s");
+        time.map_or(Some(DEFAULT_DRAIN_TIME), |time| time.trim().parse().ok())
+    }
+
+    /// What violates a rule; `None` if nothing does.
+    pub(super) fn violation(&self, code: LintCode) -> Option<String> {
+        let (sleep, grace) = (self.sleep(), self.pod.grace_period());
+        let has = |text| self.script.text.contains(text);
+        match code {
+            LintCode::WrongMethod => self.wrong_method(),
+            LintCode::NoShell => self.no_shell(),
+            LintCode::SleepExceedsGrace => (sleep > 0 && sleep >= grace.try_into().unwrap_or(0)).then(|| format!(
+                "the hook sleeps for {sleep} s, and the grace period is {grace} s: Envoy is killed during the sleep"
+            )),
+            LintCode::ImmediateDrain => {
+                let stops = |url: &str| url.contains("/drain_listeners") && !url.contains("graceful");
+                let url = self.url(|url| stops(url) || sleep == 0 && url.contains("/quitquitquit"))?;
+                Some(format!("`{url}` closes the listeners immediately: clients with an old endpoint are refused"))
+            }
+            LintCode::ListenersClose => {
+                let url = self.url(|url| url.contains("graceful") && !url.contains("skip_exit"))?;
+                let time = self.drain_time().filter(|time| sleep > *time)?;
+                Some(format!(
+                    "without `skip_exit`, `{url}` closes the listeners after {time} s (--drain-time-s), while the hook waits"
+                ))
+            }
+            LintCode::SleepOnly => (sleep > 0 && !self.drains()).then(|| format!(
+                "after {sleep} s, SIGTERM cuts what is still open, such as idle connections and long requests"
+            )),
+            LintCode::HostNetworkHook => {
+                let Hook::HttpGet(request) = self.hook else { return None };
+                (self.pod.uses_host_network() && request.host.is_none()).then(|| "with hostNetwork, the kubelet calls the \
+                    hook at the node's address: the call does not reach a server on localhost, and may reach another pod"
+                    .to_owned())
+            }
+            LintCode::LongGrace => (grace > AUTOSCALER_LIMIT).then(|| format!(
+                "the grace period is {grace} s; the cluster autoscaler waits {AUTOSCALER_LIMIT} s, and spot nodes less"
+            )),
+            LintCode::EndlessLoop => {
+                let counts = has("downstream_cx_active") || has("server.total_connections");
+                let without_admin = has("listener.") && !has("listener.admin");
+                (self.script.has_loop() && counts && !without_admin).then(|| "the loop also counts connections to the admin \
+                    interface, one of which is its own: the count never becomes zero".to_owned())
+            }
+            LintCode::NoWait => {
+                let is_instant = !self.script.commands.is_empty() && self.script.wait() == Some(0.0);
+                let call = self.url(|_| true).map_or("immediately".to_owned(), |url| format!("right after `{url}`"));
+                is_instant.then(|| format!("the hook returns {call}: SIGTERM follows, and cuts what is in flight"))
+            }
+            LintCode::ShortWait => self.short_wait(),
+            LintCode::UnreadWords => self.unread_words(),
+            LintCode::OtherServer => self.other_server(),
+        }
+    }
+
+    fn wrong_method(&self) -> Option<String> {
+        let (program, url) = match self.hook {
+            Hook::HttpGet(request) => ("an httpGet hook", request.drain_path()?),
+            _ => {
+                let (call, url) = self.calls().find(|(call, _)| !call.is_post())?;
+                (call.program()?, url)
             }
         };
-        Some((
-            format!("{what} to `{url}`: Envoy answers 405 and does nothing"),
-            "send POST: `curl -X POST` or `wget --post-data ''`".to_owned(),
-        ))
+        let effect = "Envoy answers 405 and does nothing";
+        Some(format!("{program} sends GET to `{url}`: {effect}"))
     }
 
-    fn no_shell(&self) -> Option<(String, String)> {
-        let (image, programs) = (self.container.image(), self.script.programs());
-        if !image.contains("distroless") || programs.is_empty() {
-            return None;
-        }
-        let programs = list_names(&programs);
-        let message = format!(
-            "the hook runs {programs}, which the image `{image}` does not have: the hook fails at each termination"
-        );
-        let remedy =
-            "use the `sleep` action of Kubernetes 1.30 instead of `exec`, or an image with a shell";
-        Some((message, remedy.to_owned()))
-    }
-
-    fn sleep_exceeds_grace(&self) -> Option<(String, String)> {
-        let (sleep, grace) = (self.sleep, self.pod.grace_period());
-        let message = format!(
-            "the hook sleeps for {sleep} s, and the grace period is {grace} s: Envoy is killed during the sleep"
-        );
-        let remedy = format!(
-            "raise terminationGracePeriodSeconds to more than {}",
-            sleep + 10
-        );
-        (sleep > 0 && sleep >= grace.try_into().unwrap_or(0)).then_some((message, remedy))
-    }
-
-    fn immediate_drain(&self) -> Option<(String, String)> {
-        let url = self.url(|url| url.contains("/drain_listeners") && !url.contains("graceful"))?;
-        Some((
-            format!(
-                "`{url}` closes the listeners immediately: clients with an old endpoint are refused"
-            ),
-            "call /drain_listeners?graceful&skip_exit".to_owned(),
-        ))
-    }
-
-    fn listeners_close(&self) -> Option<(String, String)> {
-        let has = |url: &str, text| url.contains(text);
-        let is_without = |url: &str| {
-            has(url, "drain_listeners") && has(url, "graceful") && !has(url, "skip_exit")
+    fn no_shell(&self) -> Option<String> {
+        let (shell, commands) = (self.script.shell.as_deref(), &self.script.commands);
+        let lacks = |program: &&str| self.lacks().contains(program);
+        let shell_fails = shell.is_some_and(|shell| lacks(&shell));
+        // One of its ways to call Envoy works, or the script looks for one.
+        let mut calls = self.calls().map(|(call, _)| call.program().filter(lacks));
+        let is_careful = self.script.text.contains("command -v") || calls.any(|it| it.is_none());
+        let programs = commands.iter().filter_map(Command::program);
+        let programs = programs.filter(|_| shell_fails || !is_careful);
+        let missing = shell.into_iter().chain(programs).filter(lacks);
+        let missing: BTreeSet<&str> = missing.collect();
+        let effect = match (shell, self.calls().next()) {
+            (Some(_), Some(_)) if !shell_fails => "the call fails, and Envoy does not drain",
+            (Some(_), None) if !shell_fails => "the command fails",
+            _ => "the hook fails at each termination",
         };
-        let url = self.url(is_without)?;
-        let time = self.container.flag("--drain-time-s");
-        let time = time.and_then(|text| text.parse().ok());
-        let time = time.unwrap_or(DEFAULT_DRAIN_TIME);
-        let message = format!(
-            "without `skip_exit`, `{url}` closes the listeners after {time} s (--drain-time-s), while the hook waits"
-        );
-        (self.sleep >= time).then(|| (message, "add `&skip_exit`".to_owned()))
+        let (programs, image) = (list_names(&missing), self.container.image());
+        let message =
+            format!("the hook runs {programs}, which the image `{image}` does not have: {effect}");
+        (!missing.is_empty()).then_some(message)
     }
 
-    fn endless_loop(&self) -> Option<(String, String)> {
-        let has = |text| self.script.contains(text);
-        let counts = has("downstream_cx_active") || has("server.total_connections");
-        let without_admin = has("listener.") && !has("listener.admin");
-        let message = "the loop also counts connections to the admin interface, one of which is its own: \
-            the count never becomes zero";
-        let remedy = "leave out listener.admin and the workers' statistics";
-        let is_endless = self.script.has_loop() && counts && !without_admin;
-        is_endless.then(|| (message.to_owned(), remedy.to_owned()))
+    fn short_wait(&self) -> Option<String> {
+        let wait = self.script.wait().filter(|wait| *wait > 0.0)?;
+        let url = self.url(|_| true)?;
+        let strategy = self.container.flag("--drain-strategy");
+        let is_gradual = strategy.is_none_or(|it| it.trim() != "immediate")
+            && self.url(|url| url.contains("/healthcheck/fail")).is_none()
+            && self.url(|url| url.contains("graceful")).is_some();
+        // From Envoy 1.40 on, each client has been asked to leave after half of the drain time.
+        let time = self.drain_time().filter(|_| is_gradual).unwrap_or(0) / 2;
+        let needed = MIN_WAIT.max(time as f64);
+        let message =
+            format!("the hook waits {wait} s after `{url}`: clients need {needed} s to leave");
+        (wait < needed).then_some(message)
     }
 
-    fn sleep_only(&self) -> Option<(String, String)> {
-        let message = format!(
-            "after {} s, SIGTERM cuts what is still open, such as idle connections and long requests",
-            self.sleep
-        );
-        let remedy = "fail Envoy's health and drain its listeners before SIGTERM";
-        (!self.drains() && self.sleep > 0).then(|| (message, remedy.to_owned()))
+    fn unread_words(&self) -> Option<String> {
+        let (text, commands) = (&self.script.text, self.script.commands.iter());
+        let mut words = commands.flat_map(|it| &it.words).enumerate();
+        let starts = |word: &str, with: &[&str]| with.iter().any(|it| word.starts_with(it));
+        match (self.script.shell.as_deref(), &self.script.argument) {
+            (None, _) => {
+                let is_shells = |word: &str| starts(word, &[">", "&&", ";", "|", "$"]);
+                let (_, word) =
+                    words.find(|(at, it)| is_shells(it) || *at == 0 && it.contains(' '))?;
+                Some(format!(
+                    "no shell runs the hook: `{word}` is taken literally"
+                ))
+            }
+            (Some(shell), Some(argument)) => Some(format!(
+                "`{shell} -c` runs only `{text}`, which does not use `{argument}` and what follows"
+            )),
+            (Some("bash"), None) => {
+                let (_, word) = words.find(|(_, it)| starts(it, &[">/dev/tcp/"]))?;
+                Some(format!(
+                    "`{word}` is in quotes: it is an argument, and nothing is sent"
+                ))
+            }
+            (Some(shell), None) => (self.lacks().contains(&"curl") && text.contains("/dev/tcp/"))
+                .then(|| {
+                    format!("`{shell}` of this image has no /dev/tcp, unlike bash: nothing is sent")
+                }),
+        }
     }
 
-    fn host_network_hook(&self) -> Option<(String, String)> {
-        let message = "with hostNetwork, the kubelet calls the hook at the node's address: \
-            the call does not reach a server on localhost, and may reach another pod";
-        let remedy =
-            "set the hook's `host: 127.0.0.1`, and a port that no other pod of the node uses";
-        let is_request = matches!(self.hook, Hook::HttpGet(_));
-        (self.pod.uses_host_network() && is_request)
-            .then(|| (message.to_owned(), remedy.to_owned()))
-    }
-
-    fn long_grace(&self) -> Option<(String, String)> {
-        let grace = self.pod.grace_period();
-        let message = format!(
-            "the grace period is {grace} s; the cluster autoscaler waits {AUTOSCALER_LIMIT} s, and spot nodes less"
-        );
-        let remedy = "shorten the longest stream by Envoy's max_stream_duration, \
-            or raise the autoscaler's --max-graceful-termination-sec";
-        (grace > AUTOSCALER_LIMIT).then(|| (message, remedy.to_owned()))
+    fn other_server(&self) -> Option<String> {
+        let url = self.url(|_| true)?.rsplit("://").next()?;
+        // `/dev/tcp/HOST/PORT`
+        let by_bash = self.script.text.split("/dev/tcp/").nth(1);
+        let by_bash = by_bash.map(|address| address.replacen('/', ":", 1));
+        let (host, port) = by_bash.as_deref().unwrap_or(url).split_once(':')?;
+        let is_local = LOCAL_HOSTS.contains(&host) || host.contains(['$', '[', '/']);
+        if !is_local {
+            return Some(format!(
+                "the hook calls `{host}`, which is not this pod: Envoy does not drain"
+            ));
+        }
+        // Nothing of a variable.
+        let port = port.split(|it: char| !it.is_ascii_digit()).next()?;
+        let configured = self
+            .configuration
+            .and_then(EnvoyConfiguration::admin_address);
+        let named = || Some(format!("127.0.0.1:{}", self.container.port_named("admin")?));
+        let admin = configured.map(ToString::to_string).or_else(named)?;
+        let is_admin = port.is_empty() || admin.ends_with(&format!(":{port}"));
+        (!is_admin).then(|| format!("the hook calls port {port}, and Envoy's admin interface is {admin}: Envoy does not drain"))
     }
 
     /// The annotations that take the place of a hook that violates this rule.
-    fn replacement(&self, code: LintCode) -> Vec<String> {
+    pub(super) fn replacement(&self, code: LintCode) -> Vec<String> {
         use LintCode::{EndlessLoop, HostNetworkHook, ImmediateDrain, ListenersClose, LongGrace};
-        let sleep = self.sleep.min(MAX_DELAY);
-        let setting = match (code, self.calls.is_empty(), sleep) {
+        let sleep = self.sleep().min(MAX_DELAY);
+        let setting = match (code, self.calls().next().is_none(), sleep) {
             (HostNetworkHook | LongGrace, ..) => return Vec::new(),
             (ImmediateDrain | ListenersClose | EndlessLoop, ..) => None,
             (_, false, 61..) => Some("drain-timeout"),
@@ -231,22 +258,44 @@ impl<'a> HookView<'a> {
 
 #[cfg(test)]
 mod tests {
-    use admission::known_envoys;
+    use admission::{Bootstrap, known_envoys};
     use serde_json::{Value, json};
+    use strum::VariantArray;
 
     use super::*;
 
     /// Checks the first container of a pod.
-    fn check_first(pod: &Value) -> Option<Vec<Violation>> {
-        let pod = pod.to_string();
-        let pod = PodView::decode(&pod).unwrap();
+    fn check_first(json: &Value) -> Option<Vec<(LintCode, Vec<String>)>> {
+        let pod = json.to_string();
+        let pod = &PodView::decode(&pod).unwrap();
         let (at, container) = pod.long_running_containers().next().unwrap();
-        check(&pod, container, known_envoys(&pod).contains(&at))
+        let hook = &Hook::parse(container.pre_stop()?)?;
+        let script = Script::new(hook, &json["spec"]["containers"][0]["env"]);
+        let configuration = EnvoyConfiguration {
+            arguments: Bootstrap {
+                admin: Some(Ok("127.0.0.1:9901".parse().unwrap())),
+                ports: vec![],
+            },
+            file: None,
+        };
+        let configuration = Some(&configuration);
+        let view = HookView {
+            pod,
+            container,
+            configuration,
+            hook,
+            script,
+        };
+        let found = LintCode::VARIANTS
+            .iter()
+            .filter(|it| view.violation(**it).is_some());
+        let found = found.map(|code| (*code, view.replacement(*code)));
+        (known_envoys(pod).contains(&at) || view.drains()).then(|| found.collect())
     }
 
     fn codes(pod: &Value) -> Vec<String> {
         let found = check_first(pod).unwrap_or_default();
-        found.iter().map(|it| it.code.to_string()).collect()
+        found.iter().map(|(code, _)| code.to_string()).collect()
     }
 
     fn exec(script: &str) -> Value {
@@ -255,7 +304,14 @@ mod tests {
 
     #[test]
     fn each_rule_finds_its_hook_and_leaves_a_right_one() {
-        let graceful = "curl -X POST 'localhost:9901/drain_listeners?graceful&skip_exit'; sleep 20";
+        let graceful = "curl -X POST localhost:9901/healthcheck/fail && \
+            curl -X POST 'localhost:9901/drain_listeners?graceful&skip_exit' >/dev/null; sleep 20";
+        let bash = |script: &str| json!({"exec": {"command": ["bash", "-c", script]}});
+        let words = |words: Value| json!({"exec": {"command": words}});
+        let own = json!({"image": "docker.io/envoyproxy/envoy:v1.36-latest"});
+        // As in docs/symptoms/prestop-sleep-loses-requests.md.
+        let by_bash = "# sleep 20   it's for a load balancer\nexec 3<>/dev/tcp/127.0.0.1/9901\n\
+            printf 'POST /healthcheck/fail HTTP/1.1\\r\\nHost: admin\\r\\n\\r\\n' >&3\ncat <&3\nsleep 60\n";
         // (hook, changes of the container and of the spec, codes)
         let table = [
             (exec(graceful), json!({}), json!({}), ""),
@@ -284,7 +340,7 @@ mod tests {
                 "LNT003",
             ),
             (
-                exec("curl -X POST localhost:9901/drain_listeners; sleep 5"),
+                exec("curl -X POST localhost:9901/drain_listeners; sleep 15"),
                 json!({}),
                 json!({}),
                 "LNT004",
@@ -296,7 +352,188 @@ mod tests {
                 "LNT005",
             ),
             (
+                bash(by_bash),
+                own.clone(),
+                json!({"terminationGracePeriodSeconds": 75}),
+                "",
+            ),
+            (exec(graceful), own.clone(), json!({}), "LNT002"),
+            (
+                exec(graceful),
+                json!({"image": "registry.example.com/envoy:1"}),
+                json!({}),
+                "",
+            ),
+            (
+                exec("command -v curl && curl localhost:9901/stats; sleep 20"),
+                own.clone(),
+                json!({}),
+                "LNT006",
+            ),
+            (
+                exec(
+                    "curl -X POST localhost:9901/healthcheck/fail || /opt/curl -X POST localhost:9901/healthcheck/fail; sleep 20",
+                ),
+                own.clone(),
+                json!({}),
+                "",
+            ),
+            (words(json!(["/opt/drain"])), own.clone(), json!({}), ""),
+            (
+                words(json!(["sleep", "20"])),
+                json!({"image": "envoyproxy/envoy:distroless-v1.36"}),
+                json!({}),
+                "LNT002 LNT006",
+            ),
+            (
+                exec("curl -X POST localhost:9901/healthcheck/fail; sleep $TIME"),
+                json!({"env": [{"name": "TIME", "value": "45"}]}),
+                json!({}),
+                "LNT003",
+            ),
+            (
+                exec("curl -X POST localhost:9901/quitquitquit"),
+                json!({}),
+                json!({}),
+                "LNT004 LNT010",
+            ),
+            (
+                exec(
+                    "curl -X POST localhost:9901/healthcheck/fail; sleep 20; curl -X POST localhost:9901/quitquitquit",
+                ),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec("curl -X POST localhost:9901/healthcheck/fail"),
+                json!({}),
+                json!({}),
+                "LNT010",
+            ),
+            (
+                words(json!([
+                    "curl",
+                    "-X",
+                    "POST",
+                    "localhost:9901/healthcheck/fail"
+                ])),
+                json!({}),
+                json!({}),
+                "LNT010",
+            ),
+            (
+                exec("sleep 15; curl -X POST localhost:9901/healthcheck/fail"),
+                json!({}),
+                json!({}),
+                "LNT010",
+            ),
+            (exec("echo stopping"), json!({}), json!({}), "LNT010"),
+            (exec("curl localhost:8090/wait"), json!({}), json!({}), ""),
+            (
+                exec("curl -X POST localhost:9901/healthcheck/fail; sleep 2"),
+                json!({}),
+                json!({}),
+                "LNT011",
+            ),
+            (
                 exec("curl -X POST 'localhost:9901/drain_listeners?graceful'; sleep 20"),
+                json!({}),
+                json!({}),
+                "LNT011",
+            ),
+            (
+                exec("curl -X POST 'localhost:9901/drain_listeners?graceful'; sleep 20"),
+                json!({"args": ["--drain-strategy immediate"]}),
+                json!({}),
+                "",
+            ),
+            (
+                words(json!([
+                    "bash",
+                    "-c",
+                    "--",
+                    "echo",
+                    "POST /healthcheck/fail",
+                    ">/dev/tcp/127.0.0.1/9901"
+                ])),
+                json!({}),
+                json!({}),
+                "LNT010 LNT012",
+            ),
+            (
+                words(json!([
+                    "sh",
+                    "-c",
+                    "--",
+                    "curl -X POST localhost:9901/healthcheck/fail; sleep 15",
+                    "sh"
+                ])),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                bash("echo 'POST /healthcheck/fail' '>/dev/tcp/127.0.0.1/9901'; sleep 15"),
+                own.clone(),
+                json!({}),
+                "LNT012",
+            ),
+            (
+                exec("echo 'POST /healthcheck/fail' >/dev/tcp/127.0.0.1/9901; sleep 15"),
+                own.clone(),
+                json!({}),
+                "LNT012",
+            ),
+            (
+                words(json!([
+                    "curl",
+                    "-XPOST",
+                    "localhost:9901/healthcheck/fail",
+                    "&&",
+                    "sleep",
+                    "15"
+                ])),
+                json!({}),
+                json!({}),
+                "LNT010 LNT012",
+            ),
+            (
+                words(json!([
+                    "curl -XPOST localhost:9901/healthcheck/fail; sleep 15"
+                ])),
+                json!({}),
+                json!({}),
+                "LNT012",
+            ),
+            (
+                bash(
+                    "printf 'GET /healthcheck/fail HTTP/1.0\r\n\r\n' >/dev/tcp/localhost/9901; sleep 15",
+                ),
+                own.clone(),
+                json!({}),
+                "LNT001",
+            ),
+            (
+                exec("curl -X POST localhost:9902/healthcheck/fail; sleep 15"),
+                json!({}),
+                json!({}),
+                "LNT013",
+            ),
+            (
+                exec("curl -X POST http://edge:9901/healthcheck/fail; sleep 15"),
+                json!({}),
+                json!({}),
+                "LNT013",
+            ),
+            (
+                exec("curl -X POST $HOST:$PORT/healthcheck/fail; sleep 15"),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec("curl --unix-socket /a.sock -X POST http://admin/healthcheck/fail; sleep 15"),
                 json!({}),
                 json!({}),
                 "",
@@ -312,6 +549,12 @@ mod tests {
                 json!({}),
                 json!({"hostNetwork": true}),
                 "LNT007",
+            ),
+            (
+                json!({"httpGet": {"path": "/shutdown", "port": 8090, "host": "127.0.0.1"}}),
+                json!({}),
+                json!({"hostNetwork": true}),
+                "",
             ),
             (
                 exec(graceful),
@@ -348,10 +591,13 @@ mod tests {
         let app = json!({"name": "app", "image": "registry.example.com/app:1"});
         let control_plane = json!({"name": "envoy-gateway", "image": "envoyproxy/gateway:v1.9.1",
             "args": ["server", "--config-path=/config/envoy-gateway.yaml"]});
-        let log_shipper = json!({"name": "envoy-logs", "image": "fluent/fluent-bit"});
+        let mirrored = json!({"name": "envoy-gateway", "image": "registry.example.com/envoy-gateway:v1.9.1",
+            "command": ["envoy-gateway"], "args": ["server", "--config-path=/config/envoy-gateway.yaml"]});
+        let log_shipper = json!({"name": "envoy-logs", "image": "fluent/fluent-bit", "args": ["-c", "/fluent-bit.conf"]});
         for containers in [
             json!([app]),
             json!([control_plane]),
+            json!([mirrored]),
             json!([log_shipper, app]),
         ] {
             let mut pod = json!({"spec": {"containers": containers}});
@@ -379,7 +625,7 @@ mod tests {
             let envoy = json!({"name": "envoy", "lifecycle": {"preStop": hook}});
             // Each hook sleeps for longer.
             let pod = json!({"spec": {"terminationGracePeriodSeconds": 1, "containers": [envoy]}});
-            let annotations = &check_first(&pod).unwrap()[0].annotations;
+            let annotations = &check_first(&pod).unwrap()[0].1;
             assert_eq!(annotations[0], "existing-hook: replace");
             assert_eq!(annotations.get(1).map(String::as_str), want, "{pod}");
         }

@@ -6,12 +6,21 @@ use strum::VariantArray;
 
 use super::finding::{LintCode, LintFinding};
 
+/// The address of the repository, which the build of a release sets.
+pub const REPOSITORY: &str = match option_env!("REPOSITORY") {
+    Some(repository) => repository,
+    None => "https://github.com/OWNER/envoy-drainer",
+};
+
 /// The findings as a log of one run.
 pub fn to_sarif(findings: &[LintFinding]) -> Value {
     let rules = LintCode::VARIANTS.iter().map(|code| {
+        let anchor = code.to_string().to_lowercase();
         json!({
             "id": code.to_string(),
             "shortDescription": {"text": code.title()},
+            "helpUri": format!("{REPOSITORY}/blob/main/docs/lint.md#{anchor}"),
+            "help": {"text": format!("{} Remedy: {}.", code.title(), code.remedy())},
             "defaultConfiguration": {"level": code.severity().to_string()},
         })
     });

@@ -1,183 +1,231 @@
-//! The commands of a preStop hook.
+//! The commands of a preStop hook, as far as their words tell what they do: this is no shell.
 
-use std::time::Duration;
+use admission::{DRAIN_PATHS, Hook};
+use serde_json::Value;
 
-use admission::DRAIN_PATHS;
-
-/// Programs that are not in an image without a shell.
-const PROGRAMS: [&str; 8] = ["sh", "bash", "ash", "curl", "wget", "sleep", "nc", "perl"];
+/// Shells that run hooks.
+const SHELLS: [&str; 4] = ["sh", "bash", "ash", "dash"];
 
 /// Words of the shell, and programs that run another one, before the program of a command.
-const SHELL_WORDS: [&str; 10] = [
-    "do", "then", "else", "if", "while", "until", "!", "[", "exec", "timeout",
-];
+const SHELL_WORDS: &str = " do done then else fi if while until ! { } exec nohup timeout ";
+
+/// Programs that return at once, in what hooks use them for.
+const INSTANT: &str = " [ [[ ] ]] test true : echo printf cat date exit export set curl wget ";
 
 /// What separates the commands of a script.
 const SEPARATORS: [char; 7] = [';', '\n', '&', '|', '(', ')', '`'];
 
-/// The commands of a hook, each as its words.
-#[derive(Debug)]
-pub(super) struct Script<'a> {
-    commands: Vec<Vec<&'a str>>,
+/// What begins the target of a redirection.
+const REDIRECTION: char = '\0';
+
+/// Added to a quoted character that has a meaning for the shell: so it is in Unicode's private area.
+const QUOTED: u32 = 0xe000;
+
+/// The commands of a hook.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    /// The shell that runs it; `None` if none does.
+    pub(super) shell: Option<String>,
+    /// The script, or the words of the only command.
+    pub(super) text: String,
+    /// The word behind a script that is a single word itself.
+    pub(super) argument: Option<String>,
+    pub(super) commands: Vec<Command>,
 }
 
-/// A call of Envoy's admin interface.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct AdminCall<'a> {
-    /// The program that calls it.
-    pub(super) program: &'a str,
-    /// The word with the URL.
-    pub(super) url: &'a str,
-    pub(super) is_post: bool,
+/// A command of a script.
+#[derive(Debug, Default)]
+pub(super) struct Command {
+    pub(super) words: Vec<String>,
+    /// Whether the script goes on before it ends.
+    in_background: bool,
 }
 
 // === impl Script ===
 
-impl<'a> Script<'a> {
-    /// Those of a command in these words.
-    pub(super) fn new(words: impl Iterator<Item = &'a str>) -> Self {
-        let mut commands = vec![Vec::new()];
-        // Of `sh -c SCRIPT`, the last word has the commands.
-        for word in words {
-            let is_script = word.contains(char::is_whitespace) || word.contains(SEPARATORS);
-            if !is_script {
-                commands.last_mut().into_iter().for_each(|it| it.push(word));
-                continue;
-            }
-            for command in word.split(SEPARATORS) {
-                let words = command.split_whitespace();
-                let words = words.map(|word| word.trim_matches(['"', '\'']));
-                commands.push(words.filter(|word| !word.is_empty()).collect());
-            }
+impl Script {
+    /// That of a hook in a container with the variables `env`: `name` and `value` of each. Only an `exec` hook has one.
+    pub(super) fn new(hook: &Hook<'_>, env: &Value) -> Self {
+        let mut script = Self::default();
+        let Hook::Exec { command: words } = hook else {
+            return script;
+        };
+        let shell = words.first().map(|word| base_name(word));
+        let shell = shell.filter(|shell| SHELLS.contains(shell));
+        let is_flag = |word: &String| word.starts_with('-') && word.ends_with('c');
+        if let Some((shell, flag)) = shell.zip(words.iter().position(is_flag)) {
+            let mut words = words[flag + 1..].iter().filter(|word| *word != "--");
+            script.shell = Some(shell.to_owned());
+            script.text = expand(words.next().map_or("", |word| word), env);
+            script.commands = split(&script.text);
+            let is_word = !script.text.contains([' ', '$']);
+            script.argument = words.next().filter(|_| is_word).cloned();
+        } else {
+            script.text = words.join(" ");
+            script.commands.push(Command::default());
+            script.commands[0].words.clone_from(words);
         }
-        commands.retain(|command| !command.is_empty());
-        Self { commands }
+        script
     }
 
-    /// The programs that it runs and that an image without a shell does not have.
-    pub(super) fn programs(&self) -> Vec<&'a str> {
-        let mut programs = Vec::new();
-        for command in &self.commands {
-            let program =
-                program(command).filter(|it| PROGRAMS.contains(it) && !programs.contains(it));
-            programs.extend(program);
-        }
-        programs
-    }
-
-    /// The calls of the admin interface that take POST alone.
-    pub(super) fn admin_calls(&self) -> Vec<AdminCall<'a>> {
-        let calls = self.commands.iter().filter_map(|command| {
-            let is_url = |word: &&&str| DRAIN_PATHS.iter().any(|path| word.contains(path));
-            let url = command.iter().find(is_url)?;
-            let program = program(command).unwrap_or(url);
-            Some(AdminCall {
-                program,
-                url,
-                is_post: is_post(program, command),
-            })
-        });
-        calls.collect()
-    }
-
-    /// Whether a word of it contains this text.
-    pub(super) fn contains(&self, text: &str) -> bool {
-        self.commands
-            .iter()
-            .flatten()
-            .any(|word| word.contains(text))
+    /// How long it sleeps in all, as far as that is known, in seconds.
+    pub(super) fn sleep(&self) -> f64 {
+        self.commands.iter().filter_map(Command::wait).sum()
     }
 
     /// Whether it repeats commands.
     pub(super) fn has_loop(&self) -> bool {
-        let words = ["while", "until"];
-        self.commands
-            .iter()
-            .flatten()
-            .any(|word| words.contains(word))
+        let mut words = self.commands.iter().flat_map(|it| &it.words);
+        words.any(|word| word == "while" || word == "until")
     }
 
-    /// How long it sleeps in all.
-    pub(super) fn sleep(&self) -> Duration {
-        let sleeps = self.commands.iter().filter_map(|command| {
-            let at = command.iter().position(|word| base_name(word) == "sleep")?;
-            parse_sleep(command.get(at + 1)?)
-        });
-        sleeps.sum()
+    /// How long it takes from its first call of the admin interface on, or in all, in seconds; `None` if that is not
+    /// known.
+    pub(super) fn wait(&self) -> Option<f64> {
+        let is_call = |it: &Command| it.admin_url().is_some();
+        let start = self.commands.iter().position(is_call).unwrap_or(0);
+        let commands = self.commands[start..].iter().map(Command::wait);
+        commands.sum::<Option<_>>().filter(|_| !self.has_loop())
     }
 }
 
-/// The program that a command runs: its first word that is neither a word of the shell nor an assignment.
-fn program<'a>(command: &[&'a str]) -> Option<&'a str> {
-    let is_name = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_');
-    let is_assignment = |word: &str| word.split_once('=').is_some_and(|(name, _)| is_name(name));
-    let is_program = |word: &&&str| !SHELL_WORDS.contains(*word) && !is_assignment(word);
-    let word = command.iter().find(is_program)?;
-    Some(base_name(word))
+/// Inserts the values of variables, as far as these are short and plain.
+fn expand(script: &str, env: &Value) -> String {
+    let variables = env.as_array().into_iter().flatten();
+    let variables = variables.filter_map(|it| Some((it["name"].as_str()?, it["value"].as_str()?)));
+    let plain = variables.filter(|(_, value)| value.len() < 64 && !value.contains('$'));
+    plain.fold(script.to_owned(), |text, (name, value)| {
+        let text = text.replace(&format!("${{{name}}}"), value);
+        text.replace(&format!("${name}"), value)
+    })
+}
+
+/// Splits a script into its commands.
+fn split(script: &str) -> Vec<Command> {
+    let lines = script.lines();
+    let lines = lines.filter(|line| !line.trim_start().starts_with('#'));
+    let lines = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
+    let mut quote = None;
+    let unquoted = lines.chars().filter_map(|char| match quote {
+        None if matches!(char, '\'' | '"') => quote.replace(char),
+        Some(open) if open == char => quote.take().and(None),
+        Some(_) if char.is_ascii() && !char.is_ascii_alphanumeric() => {
+            char::from_u32(QUOTED + u32::from(char))
+        }
+        _ => Some(char),
+    });
+    let mut text: String = unquoted.collect();
+    for (operator, simpler) in [("&&", ";"), ("||", ";"), (">&", ">"), ("&>", ">")] {
+        text = text.replace(operator, simpler);
+    }
+    let text = text.replace(['<', '>'], &format!(" {REDIRECTION}"));
+    let original = |char| {
+        let code = u32::from(char).checked_sub(QUOTED);
+        code.filter(|code| *code < 128)
+            .and_then(char::from_u32)
+            .unwrap_or(char)
+    };
+    let word = |word: &str| word.chars().map(original).collect();
+    let commands = text.split_inclusive(SEPARATORS).map(|command| {
+        let words = command.trim_end_matches(SEPARATORS).split_whitespace();
+        let (words, in_background) = (words.map(word).collect(), command.ends_with('&'));
+        Command {
+            words,
+            in_background,
+        }
+    });
+    commands.filter(|it| !it.words.is_empty()).collect()
+}
+
+// === impl Command ===
+
+impl Command {
+    /// The program that it runs: its first word that is neither a word of the shell, nor a flag, a number, an assignment
+    /// or a redirection. Of one in the usual folders it is the name, of another one the path.
+    pub(super) fn program(&self) -> Option<&str> {
+        let is_program = |word: &&String| {
+            let name = word
+                .split('=')
+                .next()
+                .filter(|name| name.len() < word.len());
+            let is_assignment = name.is_some_and(|name| !name.contains(['/', ':']));
+            let is_program = |it: char| it != REDIRECTION && it != '-' && !it.is_ascii_digit();
+            let is_word = SHELL_WORDS.contains(&format!(" {word} "));
+            word.starts_with(is_program) && !is_assignment && !is_word
+        };
+        let word = self.words.iter().find(is_program)?;
+        let is_usual = word.starts_with("/bin/") || word.starts_with("/usr/");
+        Some(if is_usual { base_name(word) } else { word })
+    }
+
+    /// The URL of the admin interface that it calls, or what it has of that, if that takes POST alone.
+    pub(super) fn admin_url(&self) -> Option<&str> {
+        self.program()?;
+        let mut words = self.words.iter().flat_map(|word| word.split_whitespace());
+        words.find(|word| DRAIN_PATHS.iter().any(|path| word.contains(path)))
+    }
+
+    /// How long the script waits for it, in seconds; `None` if that is not known.
+    fn wait(&self) -> Option<f64> {
+        match self.program() {
+            Some("sleep") if !self.in_background => {
+                let at = self.words.iter().position(|it| base_name(it) == "sleep")?;
+                parse_sleep(self.words.get(at + 1)?)
+            }
+            Some("curl" | "wget") if self.admin_url().is_none() => None,
+            Some(it) if !INSTANT.contains(&format!(" {it} ")) && !self.in_background => None,
+            _ => Some(0.0),
+        }
+    }
+
+    /// Whether it sends POST, as far as its words tell.
+    pub(super) fn is_post(&self) -> bool {
+        let has = |flags: &str| {
+            let mut flags = flags.split(' ');
+            flags.any(|flag| self.words.iter().any(|word| word.starts_with(flag)))
+        };
+        let is_method = |flag: &str| match flag {
+            "--request" | "--method" => true,
+            _ => flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('X'),
+        };
+        let mut pairs = self.words.windows(2);
+        match (pairs.find(|pair| is_method(&pair[0])), self.program()) {
+            (Some(pair), _) => pair[1].eq_ignore_ascii_case("post"),
+            (None, Some("curl")) => has("-XPOST --request=POST -d --data --json -F --form"),
+            (None, Some("wget")) => has("--post- --method=POST"),
+            // Such as `printf 'GET /healthcheck/fail HTTP/1.1…'`.
+            (None, _) => !has("GET"),
+        }
+    }
 }
 
 fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// Whether a command of `curl` or `wget` sends POST. Of another program it is assumed.
-fn is_post(program: &str, command: &[&str]) -> bool {
-    let has = |starts: &[&str]| {
-        command
-            .iter()
-            .any(|word| starts.iter().any(|start| word.starts_with(start)))
+/// The duration of `sleep`: `15`, `15s` or `1.5m`, in seconds; `None` for a variable.
+fn parse_sleep(text: &str) -> Option<f64> {
+    let factor = match text.chars().last()? {
+        'm' => 60.0,
+        'h' => 3600.0,
+        _ => 1.0,
     };
-    let has_method = |is_flag: fn(&str) -> bool| {
-        let mut pairs = command.windows(2);
-        pairs.any(|pair| is_flag(pair[0]) && pair[1].eq_ignore_ascii_case("post"))
-    };
-    match program {
-        "curl" => {
-            has_method(|word| word == "--request" || is_short_flags(word) && word.ends_with('X'))
-                || has(&[
-                    "-XPOST",
-                    "--request=POST",
-                    "-d",
-                    "--data",
-                    "--json",
-                    "-F",
-                    "--form",
-                ])
-        }
-        "wget" => {
-            has(&["--post-data", "--post-file", "--method=POST"])
-                || has_method(|word| word == "--method")
-        }
-        _ => true,
-    }
-}
-
-/// Several flags in one word, such as `-sX`.
-fn is_short_flags(word: &str) -> bool {
-    word.starts_with('-') && !word.starts_with("--")
-}
-
-/// The duration of `sleep`: `15`, `15s` or `1.5m`; `None` for a variable.
-fn parse_sleep(text: &str) -> Option<Duration> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let factor = match unit {
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * factor).ok()
+    let number = text.trim_end_matches(['s', 'm', 'h']).parse::<f64>();
+    let seconds = number.ok().map(|number| number * factor);
+    seconds.filter(|seconds| (0.0..1e9).contains(seconds))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn script(text: &str) -> Script<'_> {
-        Script::new(["/bin/sh", "-c", text].into_iter())
+    fn script_in(words: &[&str], env: &Value) -> Script {
+        let command = words.iter().map(|word| word.to_string()).collect();
+        Script::new(&Hook::Exec { command }, env)
+    }
+
+    fn script(text: &str) -> Script {
+        script_in(&["/bin/sh", "-c", text], &Value::Null)
     }
 
     #[test]
@@ -192,14 +240,9 @@ mod tests {
             ("while true; do sleep 2; done", 2.0),
         ];
         for (text, seconds) in table {
-            assert_eq!(
-                script(text).sleep(),
-                Duration::from_secs_f64(seconds),
-                "{text}"
-            );
+            assert_eq!(script(text).sleep(), seconds, "{text}");
         }
-        let words = Script::new(["sleep", "30"].into_iter());
-        assert_eq!(words.sleep(), Duration::from_secs(30));
+        assert_eq!(script_in(&["sleep", "30"], &Value::Null).sleep(), 30.0);
     }
 
     #[test]
@@ -222,21 +265,84 @@ mod tests {
         ];
         for (text, is_post) in table {
             let script = script(text);
-            let calls = script.admin_calls();
-            let Some(call) = calls.first() else {
+            let mut calls = script.commands.iter().filter(|it| it.admin_url().is_some());
+            let Some(call) = calls.next() else {
                 // pilot-agent names the path without a slash.
                 assert!(text.starts_with("pilot-agent"), "{text}");
                 continue;
             };
-            assert_eq!(call.is_post, is_post, "{text}");
+            assert_eq!(call.is_post(), is_post, "{text}");
         }
     }
 
     #[test]
     fn programs_are_those_of_each_command() {
-        let text = "X=1 curl -X POST localhost/drain_listeners; while [ 1 ]; do sleep 1; done";
-        let script = Script::new(["/bin/bash", "-c", text].into_iter());
-        assert_eq!(script.programs(), ["bash", "curl", "sleep"]);
-        assert!(script.has_loop());
+        let table: [(&str, &[&str]); 8] = [
+            (
+                "X=1 curl -X POST localhost/drain_listeners; while [ 1 ]; do sleep 1; done",
+                &["curl", "[", "sleep"],
+            ),
+            ("curl 'a?b&c' # wget\n/usr/bin/env", &["curl", "env"]),
+            ("curl a?b&c >/dev/null 2>&1 || true", &["curl", "c", "true"]),
+            (
+                "[ $(wget -qO- a) ] && /tools/curl",
+                &["[", "wget", "]", "/tools/curl"],
+            ),
+            ("echo 'a; b' \"c | d\"; e", &["echo", "e"]),
+            (
+                "exec 3<>/dev/tcp/127.0.0.1/9901; timeout 5 cat <&3",
+                &["cat"],
+            ),
+            ("cur\\\nl a", &["curl"]),
+            ("(sleep 1; nohup wget x) &", &["sleep", "wget"]),
+        ];
+        for (text, want) in table {
+            let script = script(text);
+            let programs = script.commands.iter().filter_map(Command::program);
+            assert_eq!(programs.collect::<Vec<_>>(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn wait_is_what_follows_the_call() {
+        let table = [
+            (
+                "sleep 9; curl -X POST localhost/healthcheck/fail",
+                Some(0.0),
+            ),
+            (
+                "curl -X POST localhost/healthcheck/fail & sleep 3",
+                Some(3.0),
+            ),
+            (
+                "curl -X POST localhost/healthcheck/fail; sleep 3 &",
+                Some(0.0),
+            ),
+            (
+                "curl -X POST localhost/healthcheck/fail; sleep 3 2>/dev/null",
+                Some(3.0),
+            ),
+            (
+                "curl -X POST localhost/healthcheck/fail; sleep 3 & wait",
+                None,
+            ),
+            ("curl -X POST localhost/healthcheck/fail; sleep $N", None),
+            (
+                "curl -X POST localhost/healthcheck/fail; sleep ${T}",
+                Some(7.0),
+            ),
+            ("curl -X POST localhost/healthcheck/fail; sleep $TT", None),
+            (
+                "curl -X POST localhost/healthcheck/fail; until a; do sleep 1; done",
+                None,
+            ),
+            ("curl localhost:8090/shutdown", None),
+            ("echo bye", Some(0.0)),
+        ];
+        let env = serde_json::json!([{"name": "T", "value": "7"}, {"name": "TT", "value": "8"}]);
+        for (text, want) in table {
+            let script = script_in(&["bash", "-c", text], &env);
+            assert_eq!(script.wait(), want, "{text}");
+        }
     }
 }

@@ -56,7 +56,7 @@ impl ManifestContext {
 
     /// Reads the configurations of the containers of `pod`, whose JSON is `json`, in a namespace, as far as they are
     /// known.
-    pub(super) fn configurations(
+    pub(crate) fn configurations(
         &self,
         namespace: Option<&str>,
         pod: &PodView<'_>,
