@@ -221,8 +221,10 @@ impl HookView<'_> {
         let by_bash = self.script.text.split("/dev/tcp/").nth(1);
         let by_bash = by_bash.map(|address| address.replacen('/', ":", 1));
         let (host, port) = by_bash.as_deref().unwrap_or(url).split_once(':')?;
-        let is_local = LOCAL_HOSTS.contains(&host) || host.contains(['$', '[', '/']);
-        if !is_local {
+        // Not a part of a substitution.
+        let is_host = |it: char| it.is_ascii_alphanumeric() || it == '.';
+        let is_literal = host.starts_with(is_host) && !host.contains(['$', ')', '/']);
+        if is_literal && !LOCAL_HOSTS.contains(&host) {
             return Some(format!(
                 "the hook calls `{host}`, which is not this pod: Envoy does not drain"
             ));
@@ -525,6 +527,24 @@ mod tests {
                 json!({}),
                 json!({}),
                 "LNT013",
+            ),
+            (
+                exec("curl -X POST http://$(hostname -i):9901/healthcheck/fail; sleep 15"),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec("curl -X POST \"http://$(hostname -i):9901/healthcheck/fail\"; sleep 15"),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec("{ curl -X POST localhost:9901/healthcheck/fail; sleep 15; } &"),
+                json!({}),
+                json!({}),
+                "LNT010",
             ),
             (
                 exec("curl -X POST $HOST:$PORT/healthcheck/fail; sleep 15"),

@@ -115,7 +115,16 @@ fn split(script: &str) -> Vec<Command> {
         _ => Some(char),
     });
     let mut text: String = unquoted.collect();
-    for (operator, simpler) in [("&&", ";"), ("||", ";"), (">&", ">"), ("&>", ">")] {
+    // What is in the background as a group ends there, too.
+    let simpler = [
+        ("&&", ";"),
+        ("||", ";"),
+        (">&", ">"),
+        ("&>", ">"),
+        ("; }", ")"),
+        (") &", "&"),
+    ];
+    for (operator, simpler) in simpler {
         text = text.replace(operator, simpler);
     }
     let text = text.replace(['<', '>'], &format!(" {REDIRECTION}"));
@@ -190,8 +199,12 @@ impl Command {
         };
         let mut pairs = self.words.windows(2);
         match (pairs.find(|pair| is_method(&pair[0])), self.program()) {
-            (Some(pair), _) => pair[1].eq_ignore_ascii_case("post"),
-            (None, Some("curl")) => has("-XPOST --request=POST -d --data --json -F --form"),
+            (Some(pair), _) => pair[1].eq_ignore_ascii_case("post") || pair[1].contains('$'),
+            (None, Some("curl")) => {
+                let is_post =
+                    |it: &String| it.contains("XPOST") || it.starts_with("-s") && it.ends_with('d');
+                has("--request=POST -d --data --json -F --form") || self.words.iter().any(is_post)
+            }
             (None, Some("wget")) => has("--post- --method=POST"),
             // Such as `printf 'GET /healthcheck/fail HTTP/1.1…'`.
             (None, _) => !has("GET"),
@@ -252,6 +265,10 @@ mod tests {
             ("curl -sX POST 'localhost:9901/healthcheck/fail'", true),
             ("curl -XPOST localhost:9901/drain_listeners?graceful", true),
             ("curl -s -d '' localhost:9901/healthcheck/fail", true),
+            ("curl -sSXPOST localhost:9901/healthcheck/fail", true),
+            ("curl -sSd '' localhost:9901/healthcheck/fail", true),
+            ("curl -X $METHOD localhost:9901/healthcheck/fail", true),
+            ("curl -X PUT localhost:9901/healthcheck/fail", false),
             ("curl localhost:9901/healthcheck/fail", false),
             (
                 "wget -qO- http://127.0.0.1:19000/healthcheck/fail && sleep 10",
@@ -321,6 +338,10 @@ mod tests {
             (
                 "curl -X POST localhost/healthcheck/fail; sleep 3 2>/dev/null",
                 Some(3.0),
+            ),
+            (
+                "(curl -X POST localhost/healthcheck/fail; sleep 3) &",
+                Some(0.0),
             ),
             (
                 "curl -X POST localhost/healthcheck/fail; sleep 3 & wait",
