@@ -116,10 +116,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         plural(hooks, "hook"),
     ));
     let is_clean = found == 0 && !(args.strict && warned > 0);
-    Ok(match linted.is_incomplete() || !read_errors.is_empty() {
-        true if is_clean => ExitCode::from(UNKNOWN),
-        _ => exit_code(is_clean),
-    })
+    let is_incomplete = linted.is_incomplete() || !read_errors.is_empty();
+    let unknown = (is_clean && is_incomplete).then_some(ExitCode::from(UNKNOWN));
+    Ok(unknown.unwrap_or(exit_code(is_clean)))
 }
 
 /// Checks the workloads of a cluster, and the pods without one.
