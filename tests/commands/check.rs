@@ -1,16 +1,18 @@
 //! `envoy-drainer check` against a fake API server: its text, JSON and exit code. It writes nothing.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pki::clock::wall_clock;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, PodCreateResponder, Responses, failure, failure_status};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::helm::{object, objects};
 use tests::{binaries, golden};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use webhook::certificates::testing_api::Ca;
@@ -369,7 +371,7 @@ async fn unreadable_objects_do_not_stop_other_checks() {
     let nothing = Responses::from([("/version".to_owned(), version)]);
     let (report, code) = report(nothing, injected).await;
     assert_eq!(severities(&report, "installation"), [("found", "unknown")]);
-    assert_eq!((&report["healthy"], code), (&Value::Null, Some(1)));
+    assert_eq!((&report["healthy"], code), (&Value::Null, Some(3)));
 }
 
 #[tokio::test]
@@ -403,7 +405,7 @@ async fn health_is_unknown_while_blocking_checks_are() {
     ] {
         let (report, code) = report(answers.clone(), judge).await;
         assert_eq!(report["healthy"], json!(works), "{report}");
-        assert_eq!(code, Some(i32::from(works != Some(true))));
+        assert_eq!(code, Some(if works.is_none() { 3 } else { 0 }));
         let output = check(answers, judge, &[]).await;
         let last = text(&output).lines().last().unwrap();
         let is_unknown = last.starts_with(
@@ -442,14 +444,14 @@ async fn pages_before_a_failed_one_count() {
 }
 
 #[tokio::test]
-async fn unreachable_cluster_exits_with_1() {
+async fn unreachable_cluster_exits_with_3() {
     let output = Command::new(binaries::envoy_drainer().unwrap())
         .args(["check", "--kubeconfig", "/no/such/file"])
         .env_clear()
         .output()
         .await
         .unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
         stderr.starts_with("error: cannot use the kubeconfig: "),
@@ -458,7 +460,7 @@ async fn unreachable_cluster_exits_with_1() {
     let unauthorized = failure(401, "Unauthorized", "Unauthorized");
     let answers = Responses::from([("/version".to_owned(), unauthorized)]);
     let output = check(answers.clone(), injected, &[]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
         stderr.ends_with(": unauthorized: log in to the cluster\n"),
@@ -467,5 +469,58 @@ async fn unreachable_cluster_exits_with_1() {
     let output = check(answers.clone(), injected, &["--no-such-flag"]).await;
     assert_eq!(output.status.code(), Some(2));
     let output = check(answers, injected, &["--context", "other"]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[tokio::test]
+async fn rights_in_one_namespace_are_enough() {
+    let all = healthy();
+    let namespace: Value = serde_json::from_str(&all["/api/v1/namespaces"].1).unwrap();
+    let mut answers = Responses::from([
+        ("/version".to_owned(), all["/version"].clone()),
+        (CONFIGURATIONS.to_owned(), failure(403, "Forbidden", "no")),
+        (
+            "/api/v1/namespaces/shop".to_owned(),
+            (200, namespace["items"][0].to_string()),
+        ),
+    ]);
+    for (group, kind) in [("/api/v1", "pods"), ("/apis/apps/v1", "replicasets")] {
+        let list = all[&format!("{group}/{kind}")].clone();
+        answers.insert(format!("{group}/namespaces/shop/{kind}"), list);
+    }
+    let not_injected = |pod| (201, pod);
+    let injected: PodCreateResponder = injected;
+    for (judge, args, code, summary) in [
+        (injected, &[][..], 0, "envoy-drainer works, as far as"),
+        (not_injected, &[], 1, "envoy-drainer does not work"),
+        (injected, &["--no-dry-run"], 3, "unknown whether"),
+        (injected, &["--strict"], 3, "envoy-drainer works, as far as"),
+    ] {
+        let args = [&["--namespace", "shop"], args].concat();
+        let output = check(answers.clone(), judge, &args).await;
+        let last = text(&output).lines().last().unwrap();
+        assert!(last.starts_with(summary), "{args:?}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn interrupted_wait_keeps_what_was_found() {
+    let mut answers = healthy();
+    answers.remove(DEPLOYMENTS);
+    let api = FakeApiServer::start_cluster(answers, injected)
+        .await
+        .unwrap();
+    let mut command = api.command(&["check"], &["--wait", "10m"]).unwrap();
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut progress = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = progress.next_line().await.unwrap().unwrap();
+    let waits = "waiting: unknown whether envoy-drainer works: some required objects could not";
+    assert!(line.starts_with(waits), "{line}");
+    let pid = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::INT).unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output).contains("1 pod has a drainer"), "{output:?}");
 }

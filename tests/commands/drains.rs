@@ -269,14 +269,14 @@ async fn missing_rights_are_named() {
         "warning: drains of deleted pods are not shown: forbidden: list events in the namespace `shop`\n"
     );
     assert!(text(&output.stdout).contains("edge-0"), "{output:?}");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
 
     responses.insert(PODS.to_owned(), forbidden());
     let api = start(responses).await;
     let output = drains(&api, &["-n", "shop", "-w"]).await;
     let want = "forbidden: list pods in the namespace `shop`; forbidden: list events in the namespace `shop`";
     assert!(text(&output.stderr).contains(want), "{output:?}");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
 
     // Lists are allowed, and watches are not.
     let api = start(cluster(&[], &[])).await;
@@ -287,7 +287,40 @@ async fn missing_rights_are_named() {
         text(&output.stderr).contains("forbidden: watch "),
         "{output:?}"
     );
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// API servers accept a time that cannot be decoded, which any client writes into managed fields and Events.
+#[tokio::test]
+async fn undecodable_object_costs_no_other() {
+    const TIME: &str = "9999-12-31T23:59:59";
+    let drained = |name| terminated(name, "10:00:10", DRAINED);
+    let mut undecodable = drained("edge-0");
+    undecodable["metadata"]["managedFields"] = json!([{"time": format!("{TIME}Z")}]);
+    let late = event("web-0", TIME, requests(1));
+    let events = [
+        late.clone(),
+        event("web-1", "2020-01-02T08:00:00", requests(1)),
+    ];
+    let api = start(cluster(&[undecodable, drained("edge-1")], &events)).await;
+    let output = drains(&api, &["-n", "shop"]).await;
+    let left_out = |name: &str, call: &str| {
+        format!(
+            "warning: left out `shop/{name}`, which cannot be decoded: {call} in the namespace `shop`\n"
+        )
+    };
+    let want = left_out("edge-0", "list pods") + &left_out("a.web-0", "list events");
+    assert_eq!(text(&output.stderr), want);
+    let rows = text(&output.stdout);
+    assert!(rows.contains("edge-1") && rows.contains("web-1"), "{rows}");
+    assert_eq!(output.status.code(), Some(3));
+    let next = event("web-2", "2020-01-02T08:00:00", requests(1));
+    let added = [late, next].map(|event| json!({"type": "ADDED", "object": event}));
+    api.set_watch_reply_of(EVENTS, Reply::WatchEvents(added.into()));
+    let mut watch = Watch::start(&api, &["-o", "json"]);
+    let _ = [watch.next().await, watch.next().await];
+    assert_eq!(watch.next().await["pod"], "web-2");
+    assert_eq!(watch.interrupt().await, Some(3));
 }
 
 /// The updates of a pod in the order in which kubelet and API server make them: the message is in the last ones.

@@ -25,7 +25,7 @@ fn pod(annotations: &[(&str, &str)]) -> Value {
         "metadata": {
             "name": "web-0",
             "namespace": "shop",
-            "managedFields": [{"manager": "kubelet", "operation": "Update"}],
+            "managedFields": [{"manager": "kubelet", "time": "9999-12-31T23:59:59Z"}],
             "annotations": {"envoy-drainer.dev/inject": "true"},
         },
         "spec": {"containers": [{"name": "envoy", "image": "envoyproxy/envoy:v1.36.2"}]},

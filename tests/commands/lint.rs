@@ -99,8 +99,10 @@ fn what_cannot_be_judged_is_told() {
         assert_eq!(output.status.code(), Some(code), "{documents}{stderr}");
         assert!(stderr.contains(told), "{documents}{stderr}");
     }
-    let output = lint(&["no-such-file.yaml", "lint/sleep.yaml"]);
-    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(lint(&["no-such-file.yaml"]).status.code(), Some(3));
+    let strict = ["--strict", manifest, "no-such-file.yaml"];
+    assert_eq!(lint(&strict).status.code(), Some(1));
+    assert_eq!(lint(&["-n=shop", manifest]).status.code(), Some(2));
 }
 
 #[test]

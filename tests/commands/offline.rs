@@ -466,7 +466,7 @@ fn exit_codes_match_the_result() {
         (&["inject"], skipped.as_bytes(), 0),
         (&["inject", "--strict"], skipped.as_bytes(), 1),
         (&["inject"], b"a: [\n", 1),
-        (&["inject", "/no/such/file"], b"", 1),
+        (&["inject", "/no/such/file"], b"", 3),
         (&["inject", "--no-such-flag"], b"", 2),
         (&["inject", "--image", ""], fine.as_bytes(), 2),
         (&["explain", "--drain-timeout", "5s"], fine.as_bytes(), 2),

@@ -34,6 +34,11 @@ fn failure(code: u16, reason: &str) -> Reply {
     Reply::Response(code, status)
 }
 
+/// Managed fields that any client may write, and k8s-openapi cannot decode.
+fn undecodable_fields() -> Value {
+    json!([{ "manager": "other", "operation": "Update", "time": "9999-12-31T23:59:59Z" }])
+}
+
 fn secret() -> Value {
     json!({
         "apiVersion": "v1",
@@ -42,6 +47,7 @@ fn secret() -> Value {
             "name": "s",
             "resourceVersion": "7",
             "annotations": { "envoy-drainer.dev/rotate": "é".repeat(200) },
+            "managedFields": undecodable_fields(),
         },
         "data": { "a": "AQI=" },
     })
@@ -62,6 +68,7 @@ fn configuration(bundle: &Bundle) -> Value {
                     "time": "1970-01-01T00:01:40Z",
                 },
                 { "manager": "helm", "operation": "Update", "time": "1980-01-01T00:00:00Z" },
+                undecodable_fields()[0],
             ],
         },
         "webhooks": [entry("one", &json!({ "caBundle": pem })), entry("two", &json!({}))],
@@ -264,7 +271,9 @@ async fn changes_notify_and_bookmarks_do_not() {
             "object": {
                 "apiVersion": "meta.k8s.io/v1",
                 "kind": "PartialObjectMetadata",
-                "metadata": { "name": "s", "resourceVersion": "9" },
+                "metadata": {
+                    "name": "s", "resourceVersion": "9", "managedFields": undecodable_fields(),
+                },
             },
         })
     };

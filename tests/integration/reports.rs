@@ -209,7 +209,7 @@ async fn numbers_decide_what_was_cut(binary: EnvoyBinary) -> Result<()> {
     message["remaining"]["requests"] = json!(0);
     assert_eq!(reporting.fail_on_cut(&message).await?, Some(0), "idle");
     message["remaining"] = json!(null);
-    assert_eq!(reporting.fail_on_cut(&message).await?, Some(1), "unknown");
+    assert_eq!(reporting.fail_on_cut(&message).await?, Some(3), "unknown");
     Ok(())
 }
 

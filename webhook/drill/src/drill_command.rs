@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use ctl::cli::installation::{find_deployment, find_installation, serve_container};
-use ctl::cli::terminal::{UsageError, ask, exit_code, print, report};
+use ctl::cli::terminal::{UNKNOWN, UsageError, ask, exit_code, print, report};
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
 use drainer::duration;
@@ -53,9 +53,6 @@ requests. DRAIN is the outcome of the pod's drain, and CUT BY DRAINER what was i
 docs/drill.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
-
-/// The exit code of a drill that was not completed: it says nothing about losses.
-const NOT_COMPLETED: u8 = 3;
 
 /// The flags of `drill`.
 #[derive(Debug, clap::Args)]
@@ -117,7 +114,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(error) if !error.is::<UsageError>() => {
             report(format_args!("error: {error:#}"));
             files.write_error(&error);
-            Ok(ExitCode::from(NOT_COMPLETED))
+            Ok(ExitCode::from(UNKNOWN))
         }
         ended => ended,
     }
@@ -185,7 +182,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     // A closed pipe changes no exit code.
     let _ = printed?;
     if drill.failed == 0 && !drill.completed {
-        return Ok(ExitCode::from(NOT_COMPLETED));
+        return Ok(ExitCode::from(UNKNOWN));
     }
     Ok(exit_code(drill.failed == 0))
 }

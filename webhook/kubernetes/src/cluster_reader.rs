@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,13 +13,15 @@ use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAc
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use kube::core::{GroupVersionKind, NamespaceResourceScope, Selector, Status};
+use kube::core::{GroupVersionKind, ObjectList, Request, Selector, Status};
 use kube::{Client, Config, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::config::connect;
 use crate::read_error::{ReadError, api_call};
+use crate::requests::{self, Item};
 use crate::right::Right;
 
 /// Longer than a healthy API server takes for a page.
@@ -35,6 +39,8 @@ const PAGE_SIZE: u32 = 100;
 pub struct ClusterReader {
     pub(crate) client: Client,
     server: String,
+    report: fn(&ReadError),
+    has_left_out: Arc<AtomicBool>,
 }
 
 /// A kind of the API, as k8s-openapi defines it.
@@ -42,10 +48,14 @@ pub trait Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned 
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Object for K {}
 
-/// A kind of objects in namespaces.
-pub trait NamespacedObject: Object + Resource<Scope = NamespaceResourceScope> {}
-
-impl<K: Object + Resource<Scope = NamespaceResourceScope>> NamespacedObject for K {}
+/// Which objects of a kind to read: by default all of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectSelector {
+    /// Their namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// The selectors of labels and fields.
+    pub params: ListParams,
+}
 
 /// The pod as it would be created, or the message of its rejection.
 pub type DryRunResult = Result<Pod, String>;
@@ -53,18 +63,40 @@ pub type DryRunResult = Result<Pod, String>;
 // === impl ClusterReader ===
 
 impl ClusterReader {
-    /// Creates a client. It does not connect yet.
+    /// Creates a client. It does not connect yet. `report` gets the errors of objects that are left out of lists and
+    /// watches, since they cannot be decoded.
     ///
     /// # Errors
     /// When the configuration is unusable.
-    pub fn from_config(config: Config) -> anyhow::Result<Self> {
+    pub fn from_config(config: Config, report: fn(&ReadError)) -> anyhow::Result<Self> {
         let server = config.cluster_url.to_string();
         let client = connect(config)?;
-        Ok(Self { client, server })
+        Ok(Self {
+            client,
+            server,
+            report,
+            has_left_out: Arc::default(),
+        })
     }
 
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Whether an object was left out so far.
+    pub fn has_left_out(&self) -> bool {
+        self.has_left_out.load(Ordering::Relaxed)
+    }
+
+    /// The object, unless it is left out.
+    pub(crate) fn keep<K>(&self, item: Item<K>, call: &str) -> Option<K> {
+        let Item { name, object, .. } = item;
+        if object.is_none() {
+            let call = call.to_owned();
+            (self.report)(&ReadError::Undecodable { name, call });
+            self.has_left_out.store(true, Ordering::Relaxed);
+        }
+        object
     }
 
     /// The client, for calls that change something.
@@ -109,16 +141,18 @@ impl ClusterReader {
     }
 
     /// Reads the objects of a namespace with these labels, which should be few.
-    pub async fn list<K: NamespacedObject>(
+    pub async fn list<K: Object>(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
     ) -> Result<Vec<K>, ReadError> {
         let mut all = Vec::new();
-        let api = Api::namespaced(self.client.clone(), namespace);
         let labels: Selector = labels.clone().into_iter().collect();
-        let params = ListParams::default().labels_from(&labels);
-        for_each(&api, params, |object| all.push(object)).await?;
+        let selector = ObjectSelector {
+            namespace: Some(namespace.to_owned()),
+            params: ListParams::default().labels_from(&labels),
+        };
+        self.select(&selector, |object| all.push(object)).await?;
         Ok(all)
     }
 
@@ -144,18 +178,37 @@ impl ClusterReader {
         kind: &GroupVersionKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<DynamicObject>, ReadError> {
+    ) -> Result<Option<Value>, ReadError> {
         let resource = ApiResource::from_gvk(kind);
-        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let client = self.client.clone();
+        let api = Api::<DynamicObject>::namespaced_with(client, namespace, &resource);
         let call = api_call("get", &resource.plural, Some(namespace));
-        with_deadline(DEADLINE, call, api.get_opt(name)).await
+        with_deadline(DEADLINE, call, requests::get(&api, name)).await
     }
 
-    /// Visits every object of a kind in the cluster.
-    pub async fn for_each<K: Object>(&self, visit: impl FnMut(K)) -> Result<(), ReadError> {
-        let api = Api::all(self.client.clone());
-        for_each(&api, ListParams::default(), visit).await?;
-        Ok(())
+    /// Visits the objects of a kind that a selector matches, but for those that are left out. Returns the version of the
+    /// list, from which [`ClusterReader::watch`] continues.
+    pub async fn select<K: Object>(
+        &self,
+        selector: &ObjectSelector,
+        mut visit: impl FnMut(K),
+    ) -> Result<String, ReadError> {
+        let (objects, call) = selector.objects::<K>("list");
+        let mut page = selector.params.clone().limit(PAGE_SIZE);
+        loop {
+            let list = async {
+                let request = objects.list(&page).map_err(kube::Error::BuildRequest)?;
+                self.client.request(request).await
+            };
+            let list: ObjectList<_> = with_deadline(DEADLINE, call.clone(), list).await?;
+            let items = list.items.into_iter();
+            let kept = items.filter_map(|item| self.keep(item, &call));
+            kept.for_each(&mut visit);
+            match list.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(list.metadata.resource_version.unwrap_or_default()),
+            }
+        }
     }
 
     /// Returns true if a ValidatingAdmissionPolicy has this name, and a binding as well.
@@ -190,6 +243,17 @@ impl ClusterReader {
     }
 }
 
+// === impl ObjectSelector ===
+
+impl ObjectSelector {
+    /// What sends requests for objects of a kind, and the call of this verb as errors name it.
+    pub(crate) fn objects<K: Object>(&self, verb: &str) -> (Request, String) {
+        let namespace = self.namespace.as_deref();
+        let objects = Request::new(K::url_path(&(), namespace));
+        (objects, api_call(verb, &K::plural(&()), namespace))
+    }
+}
+
 /// Returns true if the pod is rejected, and not the user or the request.
 fn is_pod_rejection(status: &Status) -> bool {
     let details = status.details.as_ref();
@@ -205,31 +269,10 @@ fn is_pod_rejection(status: &Status) -> bool {
     }
 }
 
-/// Visits every object of a list, page by page. Returns the version of the list.
-pub(crate) async fn for_each<K: Object>(
-    api: &Api<K>,
-    params: ListParams,
-    mut visit: impl FnMut(K),
-) -> Result<String, ReadError> {
-    let mut page = params.limit(PAGE_SIZE);
-    loop {
-        let list = with_deadline(DEADLINE, call_of("list", api), api.list(&page)).await?;
-        list.items.into_iter().for_each(&mut visit);
-        match list.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => page = page.continue_token(&next),
-            None => return Ok(list.metadata.resource_version.unwrap_or_default()),
-        }
-    }
-}
-
 /// Reads an object; `None` if there is none.
 async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError> {
-    with_deadline(DEADLINE, call_of("get", api), api.get_opt(name)).await
-}
-
-/// A call for objects of this kind.
-pub(crate) fn call_of<K: Object>(verb: &str, api: &Api<K>) -> String {
-    api_call(verb, &K::plural(&()), api.namespace())
+    let call = api_call("get", &K::plural(&()), api.namespace());
+    with_deadline(DEADLINE, call, api.get_opt(name)).await
 }
 
 /// Waits for a response.

@@ -4,14 +4,16 @@ mod change_notifier;
 mod cluster_reader;
 mod config;
 mod read_error;
+mod requests;
 mod right;
 mod watch;
 
 pub use change_notifier::ChangeNotifier;
 pub use cluster_reader::{
-    ClusterReader, DEADLINE, DryRunResult, NamespacedObject, Object, with_deadline,
+    ClusterReader, DEADLINE, DryRunResult, Object, ObjectSelector, with_deadline,
 };
 pub use config::{connect, load_config, now};
 pub use read_error::{ReadError, api_call};
+pub use requests::{get, patch};
 pub use right::Right;
-pub use watch::{Change, ObjectSelector};
+pub use watch::Change;

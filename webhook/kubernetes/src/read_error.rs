@@ -14,6 +14,9 @@ pub enum ReadError {
     Timeout(String),
     #[error("cannot {call}: {reason}")]
     Failed { call: String, reason: String },
+    /// This object cannot be decoded.
+    #[error("left out `{name}`, which cannot be decoded: {call}")]
+    Undecodable { name: String, call: String },
 }
 
 /// A call to the API server, in the terms of RBAC, such as ``list pods in the namespace `shop` ``. `namespace` is

@@ -6,13 +6,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::api::{WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::cluster_reader::{
-    ClusterReader, DEADLINE, NamespacedObject, Object, call_of, for_each, with_deadline,
-};
+use crate::cluster_reader::{ClusterReader, DEADLINE, Object, ObjectSelector, with_deadline};
 use crate::read_error::ReadError;
+use crate::requests::Item;
 
 /// How long the API server keeps a watch open, in seconds.
 pub(crate) const WATCH_TIMEOUT_SECONDS: u32 = 290;
@@ -25,15 +24,6 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The HTTP status for a version of which the API server no longer knows the changes.
 const GONE: u16 = 410;
-
-/// Which objects of a kind to read.
-#[derive(Debug, Clone, Default)]
-pub struct ObjectSelector {
-    /// Their namespace; `None` for all.
-    pub namespace: Option<String>,
-    /// The selectors of labels and fields.
-    pub params: ListParams,
-}
 
 /// An object that a watch shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,35 +47,21 @@ impl<K> Change<K> {
 // === impl ClusterReader ===
 
 impl ClusterReader {
-    /// Visits the objects of a kind that a selector matches. Returns the version of the list, from which
-    /// [`ClusterReader::watch`] continues.
-    ///
-    /// # Errors
-    /// If the objects, or some of them, cannot be read.
-    pub async fn select<K: NamespacedObject>(
-        &self,
-        selector: &ObjectSelector,
-        visit: impl FnMut(K),
-    ) -> Result<String, ReadError> {
-        for_each(&self.api(selector), selector.params.clone(), visit).await
-    }
-
     /// Visits each object when it changes and when it is deleted, from this version of a list on, until `visit` breaks.
     /// An object that changed while the API server was away is visited once, in its last state, but not if it was
     /// deleted; one that did not change may be visited again. `report` gets the errors after which the watch goes on.
     ///
     /// # Errors
     /// If the user may not watch these objects.
-    pub async fn watch<K: NamespacedObject>(
+    pub async fn watch<K: Object>(
         &self,
         selector: &ObjectSelector,
         mut version: String,
         mut visit: impl FnMut(Change<K>) -> ControlFlow<()>,
         mut report: impl FnMut(&ReadError),
     ) -> Result<(), ReadError> {
-        let api: Api<K> = self.api(selector);
         loop {
-            match watch_once(&api, selector, &mut version, &mut visit).await {
+            match watch_once(self, selector, &mut version, &mut visit).await {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Err(error @ (ReadError::Forbidden(_) | ReadError::Unauthorized(_))) => {
@@ -96,20 +72,12 @@ impl ClusterReader {
             sleep(RETRY_DELAY).await;
         }
     }
-
-    fn api<K: NamespacedObject>(&self, selector: &ObjectSelector) -> Api<K> {
-        let client = self.client.clone();
-        match &selector.namespace {
-            Some(namespace) => Api::namespaced(client, namespace),
-            None => Api::all(client),
-        }
-    }
 }
 
 /// Visits the objects of one watch, or of a list if `version` is empty, and moves `version` on with them; it becomes
 /// empty when the API server no longer knows the changes since.
 async fn watch_once<K: Object>(
-    api: &Api<K>,
+    reader: &ClusterReader,
     selector: &ObjectSelector,
     version: &mut String,
     visit: &mut impl FnMut(Change<K>) -> ControlFlow<()>,
@@ -121,40 +89,45 @@ async fn watch_once<K: Object>(
                 flow = visit(Change::Applied(object));
             }
         };
-        *version = for_each(api, selector.params.clone(), visit).await?;
+        *version = reader.select(selector, visit).await?;
         return Ok(flow);
     }
     let deadline = Instant::now() + WATCH_DEADLINE;
-    let call = call_of("watch", api);
+    let (objects, call) = selector.objects::<K>("watch");
     let params = WatchParams {
         label_selector: selector.params.label_selector.clone(),
         field_selector: selector.params.field_selector.clone(),
         ..WatchParams::default().timeout(WATCH_TIMEOUT_SECONDS)
     };
-    let opened = async { Ok(api.watch(&params, version).await) };
+    let opened = async {
+        let request = objects.watch(&params, version);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        Ok(reader.client.request_events::<Item<K>>(request).await)
+    };
     let opened = with_deadline(DEADLINE, call.clone(), opened).await?;
     let ended = async {
         let mut events = pin!(opened?);
-        let mut flow = ControlFlow::Continue(());
         loop {
             let event = timeout_at(deadline, events.try_next()).await;
             let Some(event) = event.unwrap_or(Ok(None))? else {
                 return Ok(ControlFlow::Continue(()));
             };
-            match event {
-                WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+            let (item, change) = match event {
+                WatchEvent::Bookmark(bookmark) => {
+                    *version = bookmark.metadata.resource_version;
+                    continue;
+                }
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    move_on(version, &object);
-                    flow = visit(Change::Applied(object));
+                WatchEvent::Added(item) | WatchEvent::Modified(item) => {
+                    (item, Change::Applied as fn(K) -> _)
                 }
-                WatchEvent::Deleted(object) => {
-                    move_on(version, &object);
-                    flow = visit(Change::Deleted(object));
-                }
-            }
-            if flow.is_break() {
-                return Ok(flow);
+                WatchEvent::Deleted(item) => (item, Change::Deleted as fn(K) -> _),
+            };
+            // Continues after this object.
+            version.clone_from(&item.resource_version);
+            let object = reader.keep(item, &call);
+            if object.is_some_and(|object| visit(change(object)).is_break()) {
+                return Ok(ControlFlow::Break(()));
             }
         }
     };
@@ -164,12 +137,5 @@ async fn watch_once<K: Object>(
             Ok(ControlFlow::Continue(()))
         }
         ended => ended.map_err(|error| ReadError::from_kube(call, error)),
-    }
-}
-
-/// Continues after this object.
-fn move_on<K: Object>(version: &mut String, object: &K) {
-    if let Some(next) = &object.meta().resource_version {
-        version.clone_from(next);
     }
 }

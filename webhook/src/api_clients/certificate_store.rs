@@ -9,14 +9,15 @@ use std::time::{Duration, SystemTime};
 use axum::http::Uri;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhook, MutatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::core::v1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
 use kube::Config;
 use kube::api::{Api, Patch, PatchParams};
-use kubernetes::{ChangeNotifier, connect};
+use kubernetes::{ChangeNotifier, connect, get, patch};
 use pki::bundle::Bundle;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -60,6 +61,23 @@ struct NamedApi<K> {
     name: String,
 }
 
+/// What is read of the Secret or of the webhook configuration. The rest may not decode: any client may write times into
+/// the metadata that k8s-openapi rejects.
+#[derive(Deserialize)]
+struct StoredObject {
+    metadata: Metadata,
+    data: Option<BTreeMap<String, ByteString>>,
+    webhooks: Option<Vec<MutatingWebhook>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    resource_version: String,
+    annotations: Option<BTreeMap<String, String>>,
+    managed_fields: Option<Vec<Value>>,
+}
+
 // === impl CertificateStore ===
 
 impl CertificateStore {
@@ -86,8 +104,8 @@ impl CertificateStore {
             name: webhooks,
         };
         let mut notifier = ChangeNotifier::default();
-        notifier.watch(secret.api.clone(), &secret.name);
-        notifier.watch(webhooks.api.clone(), &webhooks.name);
+        notifier.watch(&secret.api, &secret.name);
+        notifier.watch(&webhooks.api, &webhooks.name);
         Ok(Self {
             secret,
             webhooks,
@@ -105,9 +123,9 @@ impl CertificateStore {
 impl Cluster for CertificateStore {
     async fn secret(&self) -> Result<Option<Secret>, StoreError> {
         let NamedApi { api, name } = &self.secret;
-        let found = with_deadline(StoreCall::ReadSecret, api.get_opt(name)).await?;
-        Ok(found.map(|secret| Secret {
-            resource_version: secret.metadata.resource_version.unwrap_or_default(),
+        let found = with_deadline(StoreCall::ReadSecret, get(api, name)).await?;
+        Ok(found.map(|secret: StoredObject| Secret {
+            resource_version: secret.metadata.resource_version,
             rotate: requested_rotation(secret.metadata.annotations.as_ref()),
             data: secret
                 .data
@@ -141,9 +159,9 @@ impl Cluster for CertificateStore {
         });
         // Applied, not created: RBAC can allow `patch` for a single name, but not `create`.
         let params = PatchParams::apply(SECRET_FIELD_MANAGER);
-        let patch = Patch::Apply(secret);
-        with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
-        Ok(())
+        let secret = Patch::Apply(secret);
+        let written = patch(api, name, &params, &secret);
+        with_deadline(StoreCall::WriteSecret, written).await
     }
 
     async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
@@ -156,22 +174,22 @@ impl Cluster for CertificateStore {
         // A merge with an outdated resourceVersion is a conflict.
         // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
         let version = &old.resource_version;
-        let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
+        let merge = json!({ "metadata": { "resourceVersion": version }, "data": data });
         let params = PatchParams {
             field_manager: Some(SECRET_FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let patch = Patch::Merge(patch);
-        with_deadline(StoreCall::WriteSecret, api.patch(name, &params, &patch)).await?;
-        Ok(())
+        let merge = Patch::Merge(merge);
+        let written = patch(api, name, &params, &merge);
+        with_deadline(StoreCall::WriteSecret, written).await
     }
 
     async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
         let NamedApi { api, name } = &self.webhooks;
-        let found = with_deadline(StoreCall::ReadWebhooks, api.get_opt(name)).await?;
-        Ok(found.map(|configuration| Webhooks {
+        let found = with_deadline(StoreCall::ReadWebhooks, get(api, name)).await?;
+        Ok(found.map(|configuration: StoredObject| Webhooks {
             written_at: bundles_written_at(&configuration.metadata),
-            resource_version: configuration.metadata.resource_version.unwrap_or_default(),
+            resource_version: configuration.metadata.resource_version,
             bundles: configuration
                 .webhooks
                 .into_iter()
@@ -195,7 +213,7 @@ impl Cluster for CertificateStore {
                 json!({ "name": name, "clientConfig": { "caBundle": bundle } })
             })
             .collect();
-        let patch = json!({
+        let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
             "metadata": { "name": name, "resourceVersion": webhooks.resource_version },
@@ -203,9 +221,9 @@ impl Cluster for CertificateStore {
         });
         // By force: it takes over caBundles that another field manager wrote.
         let params = PatchParams::apply(BUNDLE_FIELD_MANAGER).force();
-        let patch = Patch::Apply(patch);
-        with_deadline(StoreCall::WriteBundles, api.patch(name, &params, &patch)).await?;
-        Ok(())
+        let configuration = Patch::Apply(configuration);
+        let written = patch(api, name, &params, &configuration);
+        with_deadline(StoreCall::WriteBundles, written).await
     }
 
     async fn changed(&self) {
@@ -235,11 +253,11 @@ fn requested_rotation(annotations: Option<&BTreeMap<String, String>>) -> Option<
 
 /// When a `caBundle` was last changed by its owner. Applying an equal one does not count.
 /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>
-fn bundles_written_at(metadata: &ObjectMeta) -> Option<SystemTime> {
+fn bundles_written_at(metadata: &Metadata) -> Option<SystemTime> {
     let entries = metadata.managed_fields.iter().flatten();
-    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_FIELD_MANAGER));
-    let times = ours.filter_map(|entry| entry.time.as_ref());
-    times.map(|Time(at)| SystemTime::from(*at)).max()
+    let ours = entries.filter(|entry| entry["manager"] == BUNDLE_FIELD_MANAGER);
+    let times = ours.filter_map(|entry| entry["time"].as_str()?.parse::<Timestamp>().ok());
+    times.map(SystemTime::from).max()
 }
 
 /// Removes the response from an error, since it may be a Secret.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use kubernetes::patch;
 use tokio::time::timeout;
 
 use crate::events::{PublishError, Series};
@@ -43,9 +44,9 @@ impl EventWriter {
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);
         let name = event.metadata.name.as_deref().unwrap_or_default();
         // Applied, so that one call creates the Event, updates it, or restores one that was deleted.
-        let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&event));
-        match timeout(WRITE_TIMEOUT, api.patch_metadata(name, &params, &patch)).await {
-            Ok(Ok(_)) => Ok(()),
+        let (params, event) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&event));
+        match timeout(WRITE_TIMEOUT, patch(&api, name, &params, &event)).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(kube::Error::Api(status))) if is_permanent(status.code) => {
                 Err(PublishError::Rejected(status.message))
             }

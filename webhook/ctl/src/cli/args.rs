@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use clap::{ColorChoice, ValueEnum};
 use kubernetes::{ClusterReader, load_config};
 
+use super::terminal::warn;
 use crate::offline::Input;
 
 /// The cluster.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct ClusterArgs {
     /// Kubeconfig, instead of KUBECONFIG or ~/.kube/config.
     #[arg(long, value_name = "FILE")]
@@ -85,7 +86,7 @@ impl ClusterArgs {
     ) -> anyhow::Result<(ClusterReader, String)> {
         let config = load_config(self.kubeconfig, self.context).await?;
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        Ok((ClusterReader::from_config(config)?, namespace))
+        Ok((ClusterReader::from_config(config, warn)?, namespace))
     }
 }
 

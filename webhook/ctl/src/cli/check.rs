@@ -1,23 +1,24 @@
 //! `envoy-drainer check`: reads an installation and emits the sections of a report on it, one after the other.
 
+use std::cell::RefCell;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use admission::{Defaults, NativeSidecar, SidecarMode};
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
 use drainer::duration;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kubernetes::{ClusterReader, ReadError};
+use kubernetes::{ClusterReader, ObjectSelector, ReadError};
 use pki::clock::wall_clock;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::args::{ClusterArgs, ColorArgs, OutputArgs, OutputFormat};
 use super::installation::{ServeArgs, find_installation, list_selected};
-use super::terminal::{exit_code, print};
+use super::terminal::{exit_status, print, report};
 use crate::check::cluster::NodeVersions;
 use crate::check::deployment::DeploymentObjects;
 use crate::check::dry_run::DryRun;
@@ -31,6 +32,7 @@ use crate::check::{
 };
 use crate::load_balancers::is_load_balancer;
 use crate::runtime::block_on;
+use crate::signals::Signals;
 use crate::text::PrintableText;
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
@@ -47,16 +49,18 @@ const HELP: &str = "\
 Examples:
   envoy-drainer check
   envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
+  envoy-drainer check --namespace shop        # with rights in this namespace alone
 
 Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
 that request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a \
 small pod as a dry run, which runs admission and creates no pod. What your rights do not allow it to read is \
-reported as unknown, and the rest is checked.
+reported as unknown, and the rest is checked. With --namespace, rights in that namespace are enough: to get it, to \
+list its pods, and to create one. The dry run then decides whether it works.
 
 JSON is an object with `healthy` (true, false, or null if unknown) and the list `sections`.
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, is unknown, or has a warning with --strict; 2 \
-invalid usage.";
+Exit codes: 0 works, perhaps with warnings; 1 does not work, or has a warning with --strict; 2 invalid usage; 3 \
+unknown whether it works, or, with --strict, anything is unknown.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]
@@ -67,6 +71,9 @@ pub struct Args {
     /// MutatingWebhookConfiguration of the installation, if there are several.
     #[arg(long, value_name = "NAME")]
     webhook_configuration: Option<String>,
+    /// Check this namespace only, with what your rights allow besides.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// Fail also for warnings, such as a pod that requests a drainer and has none.
     #[arg(long)]
     strict: bool,
@@ -83,40 +90,31 @@ pub struct Args {
 }
 
 /// Checks an installation, and prints the results.
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let output = args.output.output;
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (output, wait) = (args.output.output, args.wait);
     let styled = args.color.is_enabled_for(&io::stdout());
-    let chosen = args.webhook_configuration.as_deref();
-    let deadline = Instant::now() + args.wait;
-    let has_passed = |sections: &[Section]| {
-        let mut results = sections.iter().flat_map(|section| &section.results);
-        let has_warning = results.any(|result| result.severity == Severity::Warning);
-        is_healthy(sections) == Some(true) && !(args.strict && has_warning)
+    // Each section is printed while the next one is read, unless there is another attempt.
+    let show = |section: &Section| match output {
+        OutputFormat::Text if wait.is_zero() => print(&section.to_text(styled)).map(drop),
+        _ => Ok(()),
     };
-    let sections = block_on(async {
-        let reader = args.cluster.connect().await?;
-        loop {
-            let is_last = Instant::now() >= deadline;
-            let mut sections = Vec::new();
-            // Each section is printed while the next one is read, unless there is another attempt.
-            let emit = |section: Section| {
-                if output == OutputFormat::Text && args.wait.is_zero() {
-                    let _ = print(&section.to_text(styled))?;
-                }
-                sections.push(section);
-                Ok(())
-            };
-            collect(&reader, chosen, !args.no_dry_run, emit).await?;
-            if is_last || has_passed(&sections) {
-                return Ok(sections);
+    let found = RefCell::new(Vec::new());
+    let is_complete = block_on(async {
+        let mut signals = Signals::install().context("cannot handle signals")?;
+        let reader = args.cluster.clone().connect().await?;
+        tokio::select! {
+            ended = attempt(&reader, args, &found, show) => ended?,
+            () = signals.next() => {
+                ensure!(!found.borrow().is_empty(), "interrupted before the end of an attempt");
+                return Ok(false);
             }
-            sleep(ATTEMPT_INTERVAL).await;
         }
+        Ok(!(args.strict && reader.has_left_out()))
     })?;
-    let is_healthy = is_healthy(&sections);
+    let sections = found.into_inner();
     match output {
         OutputFormat::Text => {
-            if !args.wait.is_zero() {
+            if !wait.is_zero() {
                 for section in &sections {
                     let _ = print(&section.to_text(styled))?;
                 }
@@ -124,11 +122,62 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let _ = print(&summary(&sections, styled))?;
         }
         OutputFormat::Json => {
-            let report = json!({"healthy": is_healthy, "sections": sections});
+            let report = json!({"healthy": is_healthy(&sections), "sections": sections});
             let _ = print(&PrintableText::json(&report))?;
         }
     }
-    Ok(exit_code(has_passed(&sections)))
+    let (has_failed, is_known) = verdict(&sections, args.strict);
+    Ok(exit_status(has_failed, is_known && is_complete))
+}
+
+/// Whether a check has failed, and whether enough is known.
+fn verdict(sections: &[Section], is_strict: bool) -> (bool, bool) {
+    let results = sections.iter().flat_map(|section| &section.results);
+    let has = |severity| is_strict && results.clone().any(|it| it.severity == severity);
+    let health = is_healthy(sections);
+    (
+        health == Some(false) || has(Severity::Warning),
+        health.is_some() && !has(Severity::Unknown),
+    )
+}
+
+/// Checks until it has passed or the time is over. `found` gets the sections of each attempt; each reason for another
+/// one is reported.
+async fn attempt(
+    reader: &ClusterReader,
+    args: &Args,
+    found: &RefCell<Vec<Section>>,
+    show: impl Fn(&Section) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + args.wait;
+    let mut reported = String::new();
+    loop {
+        let is_last = Instant::now() >= deadline;
+        let mut sections = Vec::new();
+        let emit = |section: Section| {
+            show(&section)?;
+            sections.push(section);
+            Ok(())
+        };
+        let reason = match collect(reader, args, emit).await {
+            Err(error) if is_last => return Err(error),
+            Err(error) => format!("{error:#}"),
+            Ok(()) => {
+                let has_passed = verdict(&sections, args.strict) == (false, true);
+                let text = summary(&sections, false);
+                found.replace(sections);
+                if is_last || has_passed {
+                    return Ok(());
+                }
+                text.trim_end().to_owned()
+            }
+        };
+        if reason != reported {
+            report(format_args!("waiting: {reason}"));
+            reported = reason;
+        }
+        sleep(ATTEMPT_INTERVAL).await;
+    }
 }
 
 /// Reads the version of the API server.
@@ -147,84 +196,115 @@ async fn read_version(reader: &ClusterReader) -> anyhow::Result<Result<Info, Rea
 
 async fn read_nodes(reader: &ClusterReader) -> Result<NodeVersions, ReadError> {
     let mut nodes = NodeVersions::default();
-    reader.for_each(|it| nodes.add(it)).await?;
+    let all = ObjectSelector::default();
+    reader.select(&all, |it| nodes.add(it)).await?;
     Ok(nodes)
 }
 
-/// Checks the installation of the configuration `chosen`, or the first, and emits its sections.
+/// Checks the installation, and emits its sections.
 async fn collect(
     reader: &ClusterReader,
-    chosen: Option<&str>,
-    has_dry_runs: bool,
+    args: &Args,
     mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let version = read_version(reader).await?;
     let nodes = read_nodes(reader).await;
-    let installation = match find_installation(reader, chosen).await {
-        Ok(installation) => installation,
+    let mut emit = |mut section: Section| {
+        if args.namespace.is_some() && !args.no_dry_run && section.name != "namespaces" {
+            // The dry run decides.
+            for result in &mut section.results {
+                result.is_blocking = false;
+            }
+        }
+        emit(section)
+    };
+    let mut defaults = Defaults::new("", "");
+    let installation = match find_installation(reader, args.webhook_configuration.as_deref()).await
+    {
+        Ok(installation) => {
+            let objects = deployment_objects(reader, &installation).await;
+            let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
+            let namespace = &installation.namespace;
+            let serve_args = deployment.and_then(|it| ServeArgs::of_deployment(it, namespace));
+            let (serve_args, args_error) = match serve_args.transpose() {
+                Ok(args) => (args, None),
+                Err(error) => (None, Some(error)),
+            };
+            let known = serve_args.as_ref().map(|args| args.defaults.clone());
+            defaults = known.unwrap_or_else(|| Defaults::new("", namespace));
+            let sidecar_mode = match defaults.settings.values().native_sidecar {
+                NativeSidecar::False => SidecarMode::Plain,
+                _ => SidecarMode::Native,
+            };
+            emit(cluster::section(&version, &nodes, sidecar_mode))?;
+            let section = deployment::section(&installation, &objects, args_error.as_ref());
+            emit(section)?;
+            // During a rollout, older replicas may have another mode.
+            let serve_args = serve_args.filter(|_| !deployment::is_rolling_out(&objects));
+            let mode = serve_args.as_ref().map(|args| &args.certificate_mode);
+            let entries = &installation.entries;
+            emit(certificates::section(entries, mode, wall_clock()))?;
+            emit(webhook_configuration::section(&installation))?;
+            Some(installation)
+        }
         Err(result) => {
+            let is_missing = result.severity == Severity::Error;
             emit(cluster::section(&version, &nodes, SidecarMode::Native))?;
-            return emit(Section::new("installation", vec![*result]));
+            emit(Section::new("installation", vec![*result]))?;
+            if is_missing || args.namespace.is_none() {
+                return Ok(());
+            }
+            None
         }
     };
-    let objects = deployment_objects(reader, &installation).await;
-    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
-    let args = deployment.and_then(|it| ServeArgs::of_deployment(it, &installation.namespace));
-    let (args, args_error) = match args.transpose() {
-        Ok(args) => (args, None),
-        Err(error) => (None, Some(error)),
-    };
-    let unknown = || Defaults::new("", &installation.namespace);
-    let defaults = args.as_ref().map(|args| args.defaults.clone());
-    let defaults = defaults.unwrap_or_else(unknown);
-    let sidecar_mode = match defaults.settings.values().native_sidecar {
-        NativeSidecar::False => SidecarMode::Plain,
-        _ => SidecarMode::Native,
-    };
-    emit(cluster::section(&version, &nodes, sidecar_mode))?;
-    let section = deployment::section(&installation, &objects, args_error.as_ref());
-    emit(section)?;
-    // During a rollout, older replicas may have another mode.
-    let args = args.filter(|_| !deployment::is_rolling_out(&objects));
-    let mode = args.as_ref().map(|args| &args.certificate_mode);
-    let entries = &installation.entries;
-    emit(certificates::section(entries, mode, wall_clock()))?;
-    emit(webhook_configuration::section(&installation))?;
-
-    let namespaces = namespaces(reader, &installation).await;
+    let namespaces = namespaces(reader, installation.as_ref(), args.namespace.as_deref()).await;
     let dry_runs = match &namespaces {
-        Ok(namespaces) if has_dry_runs => Some(dry_runs(reader, namespaces, &defaults).await),
+        Ok(namespaces) if !args.no_dry_run => Some(dry_runs(reader, namespaces, &defaults).await),
         _ => None,
     };
     emit(namespaces::section(&namespaces, dry_runs.as_deref()))?;
 
+    let selector = ObjectSelector {
+        namespace: args.namespace.clone(),
+        ..ObjectSelector::default()
+    };
     let mut load_balancers = Vec::new();
     let add = |service| load_balancers.extend(Some(service).filter(is_load_balancer));
     // Without the right to list Services, nothing is said of them.
-    let _ = reader.for_each(add).await;
+    let _ = reader.select(&selector, add).await;
     let mut pods = Pods::new(PodDiagnoser {
         load_balancers: &load_balancers,
         defaults: &defaults,
-        installed_at: installation.installed_at.as_ref(),
+        installed_at: installation
+            .as_ref()
+            .and_then(|it| it.installed_at.as_ref()),
         namespaces: namespaces.as_ref().ok(),
     });
-    let read = reader.for_each(|pod| pods.add(&pod)).await;
+    let read = reader.select(&selector, |pod| pods.add(&pod)).await;
     let mut section = pods.section(read.err().as_ref());
     let mut replica_sets = ReplicaSets::new(namespaces.as_ref().ok());
-    let read = reader.for_each(|it| replica_sets.add(&it)).await;
+    let read = reader.select(&selector, |it| replica_sets.add(&it)).await;
     let results = replica_sets.results(read.err().as_ref());
     section.results.extend(results);
     emit(section)
 }
 
+/// Reads the namespaces, or the only one to check.
 async fn namespaces(
     reader: &ClusterReader,
-    installation: &Installation,
+    installation: Option<&Installation>,
+    only: Option<&str>,
 ) -> Result<Namespaces, ReadError> {
-    let selector = installation.pods_entry.namespace_selector.as_ref();
-    let mut namespaces = Namespaces::new(webhook_configuration::requirements(selector)?);
+    let requirements = installation.map_or_else(
+        || Ok(vec![webhook_configuration::opt_in()]),
+        |it| webhook_configuration::requirements(it.pods_entry.namespace_selector.as_ref()),
+    );
+    let mut namespaces = Namespaces::new(requirements?);
     let add = |namespace: Namespace| namespaces.add(namespace.metadata);
-    reader.for_each(add).await?;
+    match only {
+        None => drop(reader.select(&ObjectSelector::default(), add).await?),
+        Some(name) => reader.namespace(name).await?.into_iter().for_each(add),
+    }
     Ok(namespaces)
 }
 

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use admission::DRAIN_CUT;
 use admission::keys::INJECTED;
+use admission::{Cut, DRAIN_CUT};
 use anyhow::{Context, bail};
 use drainer::duration;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -18,7 +18,7 @@ use kube::api::ListParams;
 use kubernetes::{Change, ClusterReader, ObjectSelector, ReadError, now};
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
-use super::terminal::{exit_code, print, report};
+use super::terminal::{exit_status, print, report, warn};
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
 use crate::signals::Signals;
 use crate::text::PrintableText;
@@ -51,8 +51,8 @@ JSON has one object per line: `time` (the end, or the start while it runs), `nam
 number that an Event counts after its first drain, with a `pod` of null) and `summary` (the drainer's termination \
 message, or null).
 
-Exit codes: 0 success; 1 pods or Events could not be read, or with --fail-on-cut a drain cut something or \
-its cut is unknown; 2 invalid usage.";
+Exit codes: 0 success; 1 with --fail-on-cut, a drain cut something; 2 invalid usage; 3 pods or Events could not be \
+read, or with --fail-on-cut, what a drain cut is unknown.";
 
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]
@@ -113,11 +113,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pods_version = reader.select(&pods, add_pod).await;
     let add_event = |event| drop(log.add_event(&event));
     let versions = [pods_version, reader.select(&events, add_event).await];
-    let is_complete = warn_of_errors(&reader, &versions)?;
+    let mut is_complete = warn_of_errors(&reader, &versions)?;
+    is_complete &= !reader.has_left_out();
     let is_text = args.output.output == OutputFormat::Text;
     let printer = DrainPrinter {
         table: is_text.then(|| DrainTable::new(&log, namespace.is_none(), watch)),
         has_cut: Cell::new(false),
+        has_unknown_cut: Cell::new(false),
     };
     if log.records().is_empty() && !watch {
         let is_without_pods = versions[0].is_ok() && !has_pods;
@@ -127,7 +129,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             "drains of deleted pods are shown only if they have an Event; use --watch to follow drains"
         };
         report(format_args!("no drains found in {scope}: {reason}"));
-        return Ok(exit_code(is_complete));
+        return Ok(exit_status(false, is_complete));
     }
     if watch {
         report(format_args!("watching drains in {scope}"));
@@ -153,9 +155,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             never = progress => match never {},
             () = signals.next() => {}
         }
+        is_complete &= !reader.has_left_out();
     }
+    let is_unknown = args.fail_on_cut && printer.has_unknown_cut.get();
     let has_failed = args.fail_on_cut && printer.has_cut.get();
-    Ok(exit_code(is_complete && !has_failed))
+    Ok(exit_status(has_failed, is_complete && !is_unknown))
 }
 
 /// Prints drains as rows of a table, or else as lines of JSON.
@@ -163,6 +167,8 @@ struct DrainPrinter {
     table: Option<DrainTable>,
     /// Whether one that was printed has cut something.
     has_cut: Cell<bool>,
+    /// Whether it is unknown of one that was printed.
+    has_unknown_cut: Cell<bool>,
 }
 
 /// Prints drains as they happen, until stdout is closed. A list that could not be read is not watched.
@@ -223,10 +229,6 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
     Ok(versions.iter().all(Result::is_ok))
 }
 
-fn warn(error: &ReadError) {
-    report(format_args!("warning: {error}"));
-}
-
 // === impl DrainPrinter ===
 
 impl DrainPrinter {
@@ -246,7 +248,15 @@ impl DrainPrinter {
         records: impl IntoIterator<Item = &'r DrainRecord>,
     ) -> anyhow::Result<ControlFlow<()>> {
         for record in records {
-            self.has_cut.set(self.has_cut.get() || record.has_cut());
+            if record.has_cut() {
+                let is_counted = matches!(record.cut, Some(Cut::Counted(_)));
+                let cut = if is_counted {
+                    &self.has_cut
+                } else {
+                    &self.has_unknown_cut
+                };
+                cut.set(true);
+            }
             match &self.table {
                 Some(table) => table.push_row(&mut text, record),
                 None => text.push_json(record),

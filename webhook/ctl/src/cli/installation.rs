@@ -8,7 +8,7 @@ use clap::{Args as _, Command, FromArgMatches};
 use flags::serve;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Service};
-use kubernetes::{ClusterReader, NamespacedObject, ReadError};
+use kubernetes::{ClusterReader, Object, ObjectSelector, ReadError};
 
 use crate::check::CheckResult;
 use crate::check::certificates::CertificateMode;
@@ -32,7 +32,8 @@ pub async fn find_installation(
     chosen: Option<&str>,
 ) -> Result<Installation, Box<CheckResult>> {
     let mut configurations = Vec::new();
-    let read = reader.for_each(|configuration| configurations.push(configuration));
+    let all = ObjectSelector::default();
+    let read = reader.select(&all, |configuration| configurations.push(configuration));
     let unknown = |error| Box::new(installation::unknown_installation(&error));
     read.await.map_err(unknown)?;
     installation::find(configurations, chosen)
@@ -42,7 +43,7 @@ pub async fn find_installation(
 ///
 /// # Errors
 /// When they or the Service cannot be read.
-pub async fn list_selected<K: NamespacedObject>(
+pub async fn list_selected<K: Object>(
     reader: &ClusterReader,
     namespace: &str,
     service: &Result<Option<Service>, ReadError>,

@@ -8,12 +8,12 @@ use clap::ValueEnum;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kubernetes::{ClusterReader, Object};
+use kubernetes::{ClusterReader, Object, ObjectSelector};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{ClusterArgs, ColorArgs, FilesArgs};
-use super::terminal::{exit_code, print, report};
+use super::terminal::{exit_status, print, report};
 use crate::lint::{LintFinding, LintReport, LintSeverity, to_sarif};
 use crate::offline::ManifestContext;
 use crate::runtime::block_on;
@@ -31,11 +31,8 @@ Checks the preStop hooks of Envoys in Pods, Deployments, StatefulSets, DaemonSet
 written by hand or by a vendor, and the grace periods of their pods. Each finding has a code, a remedy, and the \
 annotations with which envoy-drainer takes the place of the hook. docs/lint.md describes the codes. It changes nothing.
 
-Exit codes: 0 no error was found; 1 an error was found, or a warning with --strict; 2 invalid usage; 3 a file or a hook \
-cannot be read or is of a kind that is not known, or there is no workload to check.";
-
-/// The exit code where something could not be judged.
-const UNKNOWN: u8 = 3;
+Exit codes: 0 no error was found; 1 an error was found, or a warning with --strict; 2 invalid usage; 3 a file, an object \
+or a hook cannot be read or is of a kind that is not known, or there is no workload to check, and no error was found.";
 
 /// The flags of `lint`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +43,10 @@ pub struct Args {
     /// Check the workloads of the cluster instead of files.
     #[arg(long, conflicts_with = "files")]
     cluster: bool,
+    /// With --cluster, check this namespace only.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    #[arg(requires = "cluster", conflicts_with = "files")]
+    namespace: Option<String>,
     /// Fail also for warnings.
     #[arg(long)]
     strict: bool,
@@ -74,8 +75,10 @@ enum LintFormat {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut linted = LintReport::default();
     let mut read_errors = Vec::new();
+    let mut has_left_out = false;
     if args.cluster {
-        block_on(read_cluster(args.cluster_args, &mut linted))?;
+        let read = read_cluster(args.cluster_args, args.namespace, &mut linted);
+        has_left_out = block_on(read)?;
     } else {
         let inputs = args.files.read();
         let readable = inputs.iter().flatten().map(|input| &input.bytes[..]);
@@ -115,23 +118,32 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         plural(warned, "warning"),
         plural(hooks, "hook"),
     ));
-    let is_clean = found == 0 && !(args.strict && warned > 0);
-    let is_incomplete = linted.is_incomplete() || !read_errors.is_empty();
-    let unknown = (is_clean && is_incomplete).then_some(ExitCode::from(UNKNOWN));
-    Ok(unknown.unwrap_or(exit_code(is_clean)))
+    let is_complete = !has_left_out && read_errors.is_empty() && !linted.is_incomplete();
+    let has_finding = found > 0 || args.strict && warned > 0;
+    Ok(exit_status(has_finding, is_complete))
 }
 
-/// Checks the workloads of a cluster, and the pods without one.
-async fn read_cluster(cluster: ClusterArgs, linted: &mut LintReport) -> anyhow::Result<()> {
+/// Checks the workloads of a cluster or a namespace, and the pods without one. Returns true if some were left out.
+async fn read_cluster(
+    cluster: ClusterArgs,
+    namespace: Option<String>,
+    linted: &mut LintReport,
+) -> anyhow::Result<bool> {
     let reader = cluster.connect().await?;
-    add_all::<Deployment>(&reader, linted).await?;
-    add_all::<StatefulSet>(&reader, linted).await?;
-    add_all::<DaemonSet>(&reader, linted).await?;
-    add_all::<Pod>(&reader, linted).await
+    let selector = ObjectSelector {
+        namespace,
+        ..ObjectSelector::default()
+    };
+    add_all::<Deployment>(&reader, &selector, linted).await?;
+    add_all::<StatefulSet>(&reader, &selector, linted).await?;
+    add_all::<DaemonSet>(&reader, &selector, linted).await?;
+    add_all::<Pod>(&reader, &selector, linted).await?;
+    Ok(reader.has_left_out())
 }
 
 async fn add_all<K: Object + Serialize>(
     reader: &ClusterReader,
+    selector: &ObjectSelector,
     linted: &mut LintReport,
 ) -> anyhow::Result<()> {
     let add = |object: K| {
@@ -150,7 +162,8 @@ async fn add_all<K: Object + Serialize>(
         }
         linted.add(&source, value.to_string().as_bytes(), false);
     };
-    Ok(reader.for_each(add).await?)
+    reader.select(selector, add).await?;
+    Ok(())
 }
 
 fn to_text(findings: &[LintFinding], styled: bool) -> PrintableText {

@@ -6,16 +6,31 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use flags::pod_defaults::InvalidDefaults;
+use kubernetes::ReadError;
 
 use crate::text::PrintableText;
 
 /// clap's exit code for invalid flags.
 const USAGE_ERROR: u8 = 2;
 
+/// The exit code where something is unknown, or cannot be read.
+pub const UNKNOWN: u8 = 3;
+
 /// An error of the flags that clap does not find: flags that need each other.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
+
+/// Returns 1 if a command found what it looks for, or else 3 if something is unknown, or else 0.
+pub fn exit_status(has_finding: bool, is_complete: bool) -> ExitCode {
+    let of_rest = if is_complete { 0 } else { UNKNOWN };
+    ExitCode::from(if has_finding { 1 } else { of_rest })
+}
+
+/// Reports an error after which a command goes on.
+pub fn warn(error: &ReadError) {
+    report(format_args!("warning: {error}"));
+}
 
 /// Returns 0 for success and 1 for failure.
 pub fn exit_code(is_success: bool) -> ExitCode {
@@ -34,8 +49,11 @@ pub fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) -> Exit
         }
         if error.is::<InvalidDefaults>() || error.is::<UsageError>() {
             ExitCode::from(USAGE_ERROR)
-        } else {
+        } else if keeps_lines {
+            // Of `serve`, which has nothing to find.
             ExitCode::FAILURE
+        } else {
+            ExitCode::from(UNKNOWN)
         }
     })
 }

@@ -107,17 +107,17 @@ impl ObjectArg {
         let Self { kind, name } = self;
         let object = reader.object(kind, namespace, name).await;
         let object = object.map_err(|error| anyhow!("{}: {error}", reader.server()))?;
-        let object = object
+        let mut value = object
             .ok_or_else(|| anyhow!("the namespace `{namespace}` has no {} `{name}`", kind.kind))?;
-        let mut value = serde_json::to_value(&object)?;
+        // Before it is decoded: any client writes times into them, even such as cannot be.
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.shift_remove("managedFields");
+        }
         let pod = (kind.kind == "Pod")
             .then(|| Pod::deserialize(&value))
             .transpose()?;
         if let Some(object) = value.as_object_mut() {
             object.shift_remove("status");
-        }
-        if let Some(metadata) = value["metadata"].as_object_mut() {
-            metadata.shift_remove("managedFields");
         }
         let context = read_config_maps(reader, namespace, &value).await;
         let templates = objects(&value)
@@ -154,9 +154,7 @@ async fn read_config_maps(
         .flatten()
         .filter_map(|volume| volume["configMap"]["name"].as_str());
     for name in names.take(MAX_CONFIG_MAPS) {
-        if let Ok(Some(config_map)) = reader.object(&kind, namespace, name).await
-            && let Ok(config_map) = serde_json::to_value(&config_map)
-        {
+        if let Ok(Some(config_map)) = reader.object(&kind, namespace, name).await {
             found.add(Some(namespace), &config_map);
         }
     }
