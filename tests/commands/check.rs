@@ -524,3 +524,27 @@ async fn interrupted_wait_keeps_what_was_found() {
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output).contains("1 pod has a drainer"), "{output:?}");
 }
+
+/// kubectl skips files that do not exist, trims tokens, and knows these proxies.
+#[tokio::test]
+async fn kubeconfigs_are_read_as_by_kubectl() {
+    let folder = tempfile::tempdir().unwrap();
+    let [token, config] = ["token", "config"].map(|name| folder.path().join(name));
+    std::fs::write(&token, "abc\n").unwrap();
+    let api = FakeApiServer::start_cluster(healthy(), injected)
+        .await
+        .unwrap();
+    for (proxy, code) in [(Value::Null, 0), (json!("socks5://127.0.0.1:1"), 3)] {
+        let text = std::fs::read_to_string(api.kubeconfig()).unwrap();
+        let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
+        kubeconfig["users"][0]["user"] = json!({ "tokenFile": token });
+        kubeconfig["clusters"][0]["cluster"]["proxy-url"] = proxy;
+        std::fs::write(&config, kubeconfig.to_string()).unwrap();
+        let mut command = api.command(&["check"], &[]).unwrap();
+        let paths = format!("/no/such/file:{}", config.display());
+        let output = command.env("KUBECONFIG", paths).output().await.unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(error.contains("did not respond"), code == 3, "{error}");
+    }
+}

@@ -1,5 +1,8 @@
 //! The errors of reading from the API server.
 
+/// rustls' names of errors for a certificate that no trusted CA has issued, and for one that is itself trusted as a CA.
+const UNTRUSTED: [&str; 2] = ["UnknownIssuer", "CaUsedAsEndEntity"];
+
 /// Why an object could not be read, with the call in the terms of RBAC.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
@@ -40,9 +43,36 @@ impl ReadError {
             }
             // The deepest source has the reason; those above only name the request.
             error => {
-                let reason = anyhow::Error::new(error).root_cause().to_string();
+                let mut reason = anyhow::Error::new(error).root_cause().to_string();
+                if UNTRUSTED.iter().any(|name| reason.contains(name)) {
+                    reason += "; certificate-authority must be the CA that issued it, not the server's own certificate";
+                }
                 Self::Failed { call, reason }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untrusted_certificate_names_the_way_round() {
+        for (reason, is_untrusted) in [
+            ("invalid peer certificate: UnknownIssuer", true),
+            ("invalid peer certificate: Expired", false),
+        ] {
+            let error = ReadError::from_kube(
+                api_call("get", "a", None),
+                kube::Error::Service(reason.into()),
+            );
+            let error = error.to_string();
+            assert!(
+                error.starts_with(&format!("cannot get a: {reason}")),
+                "{error}"
+            );
+            assert_eq!(error.contains("must be the CA"), is_untrusted, "{error}");
         }
     }
 }
