@@ -45,6 +45,9 @@ pub(super) const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 /// Name of the drainer's container, and of the empty volume that it has in place of the service account's token.
 pub const CONTAINER_NAME: &str = "envoy-drainer";
 
+/// Path of the drainer in its image.
+pub(super) const PROGRAM: &str = "/drainer";
+
 /// Name of the volume with the drainer's token for the webhook.
 pub(super) const WEBHOOK_TOKEN_VOLUME: &str = "envoy-drainer-token";
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::admin_endpoint::{AdminAddressSource, AdminCandidates};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
-use crate::names::TOKEN_DIR;
+use crate::names::{PROGRAM, TOKEN_DIR};
 use crate::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
 use crate::settings::Defaults;
 
@@ -104,6 +104,12 @@ fn covering_mount(
             "no volume of container `{name}` contains the admin's socket {socket_path}"
         )));
     };
+    if path.starts_with(PROGRAM) || Path::new(PROGRAM).starts_with(path) {
+        let path = path.display();
+        return Err(Code::SocketNotMounted.diagnostic(format!(
+            "the admin's socket {socket_path} is in a volume at {path}, which would cover the drainer's {PROGRAM}"
+        )));
+    }
     // The drainer's mounts there are read-only, so no mount point can be created below them.
     if let Some(own) = own_dirs(pod).find(|own| path.starts_with(own)) {
         let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
@@ -249,6 +255,22 @@ mod tests {
         let table = [
             ("/run/envoy/a", expr, Code::SocketNotMounted),
             ("/a", Value::Null, Code::SocketNotMounted),
+            // The drainer's program is at `/drainer`.
+            (
+                "/a",
+                json!([{"name": "scratch", "mountPath": "/"}]),
+                Code::SocketNotMounted,
+            ),
+            (
+                "/drainer/a",
+                json!([{"name": "scratch", "mountPath": "/drainer"}]),
+                Code::SocketNotMounted,
+            ),
+            (
+                "/drainer/a/b",
+                json!([{"name": "scratch", "mountPath": "/drainer/a/"}]),
+                Code::SocketNotMounted,
+            ),
             (
                 "/var/run/secrets/kubernetes.io/serviceaccount/a",
                 json!([{"name": "scratch", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/"}]),

@@ -17,7 +17,7 @@ use strum::Display;
 
 use super::admin_socket::AdminSocketMount;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
-use crate::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
+use crate::names::{CONTAINER_NAME, PROGRAM, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
 use crate::pod::{self, ContainerList, PodView, Resources, Scalar};
 use crate::quantity::{CpuLimit, Quantity};
 use crate::settings::{Defaults, DrainerApiDefaults, NativeSidecar, SettingSource, Settings};
@@ -224,9 +224,6 @@ fn has_ephemeral_storage(container: &pod::Container<'_>) -> bool {
         .flatten();
     amounts.any(|amounts| amounts.ephemeral_storage.is_some())
 }
-
-/// Path of the drainer in its image.
-const PROGRAM: &str = "/drainer";
 
 /// The drainer's user and group. No other process of the pod or the node has them, so that none may use its
 /// socket, not even with a shared process namespace. Images use numbers up to 60000 or 65532 (distroless'
