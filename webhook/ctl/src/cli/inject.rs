@@ -47,6 +47,15 @@ pub struct Args {
     /// Print a unified diff instead of the documents.
     #[arg(long)]
     diff: bool,
+    /// A secret for the tokens in hooks' paths. Without one, who reads the manifest can derive them, and each is one for
+    /// all replicas.
+    #[arg(
+        long,
+        value_name = "SEED",
+        default_value = "",
+        hide_default_value = true
+    )]
+    token_seed: String,
     /// Fail also if a pod that requests a drainer gets none, or if something was assumed.
     #[arg(long)]
     strict: bool,
@@ -78,7 +87,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .read()
         .into_iter()
         .collect::<anyhow::Result<_>>()?;
-    let context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
+    let mut context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
+    context.token_seed = args.token_seed;
     let reports = inputs.iter();
     let reports = reports.map(|input| inject(&input.bytes, &context, &defaults));
     let reports: Vec<_> = reports.collect();

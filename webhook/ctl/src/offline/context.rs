@@ -14,6 +14,8 @@ use super::configuration::{ConfigMaps, file_of, read_bootstrap};
 pub struct ManifestContext {
     /// Whether their namespace requests drainers for all of its Envoys.
     pub injects_all: bool,
+    /// A secret from which tokens are derived, too; empty for none.
+    pub token_seed: String,
     /// ConfigMaps, in which the configuration of Envoys may be, by namespace; for those without one that is empty.
     config_maps: BTreeMap<String, ConfigMaps>,
     /// The configurations by their texts, each of which is parsed once: many pods may have the same.

@@ -93,7 +93,7 @@ impl WorkloadResult {
             let pod_context = PodContext {
                 in_job,
                 injects_all: context.injects_all,
-                ..PodContext::new(namespace, token_of(&name, pod))
+                ..PodContext::new(namespace, token_of(&name, pod, &context.token_seed))
             };
             decide_pod(pod, &pod_context, context, defaults)
         } else {
@@ -270,13 +270,16 @@ fn take_non_strings(mut pod: Value) -> (Value, Vec<Diagnostic>) {
 
 /// The token of a pod that has no admission request: a hash of the object's kind, namespace and name, and of the value
 /// of its pod template. Every run derives the same token from the same document, and only a change that rolls the pods
-/// anyway changes it. Comments, quotes and the order of keys do not count.
-fn token_of(object: &ObjectName, pod: &Value) -> drainer::Token {
+/// anyway changes it. Comments, quotes and the order of keys do not count. Without the seed, if there is one, it cannot
+/// be derived.
+fn token_of(object: &ObjectName, pod: &Value, seed: &str) -> drainer::Token {
     let mut pod = pod.clone();
     pod.sort_all_objects();
     let namespace = object.namespace.as_deref().unwrap_or_default();
     let source = [&*object.kind, namespace, &object.name, &pod.to_string()];
-    token(source.join("\0").as_bytes())
+    let source = source.join("\0");
+    // On both sides: the hash could be undone from the end that is known.
+    token(format!("{seed}{source}{seed}").as_bytes())
 }
 
 #[cfg(test)]
