@@ -505,6 +505,25 @@ async fn rights_in_one_namespace_are_enough() {
 }
 
 #[tokio::test]
+async fn version_is_compared_with_the_installations() {
+    let (_, configurations) = healthy()[CONFIGURATIONS].clone();
+    let other = configurations.replace("/version\":\"0.1.0", "/version\":\"0.0.9");
+    let table = [
+        ((200, configurations), 0, "envoy-drainer 0.1.0 is installed"),
+        ((200, other), 1, "version 0.1.0, the installation 0.0.9"),
+        (failure(403, "Forbidden", "no"), 3, "is unknown: forbidden"),
+    ];
+    for (configurations, code, want) in table {
+        let answers = [(CONFIGURATIONS.to_owned(), configurations)].into();
+        let api = FakeApiServer::start_cluster(answers, injected).await;
+        let mut command = api.as_ref().unwrap().command(&["version"], &[]).unwrap();
+        let output = command.output().await.unwrap();
+        assert!(text(&output).contains(want), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    }
+}
+
+#[tokio::test]
 async fn interrupted_wait_keeps_what_was_found() {
     let mut answers = healthy();
     answers.remove(DEPLOYMENTS);

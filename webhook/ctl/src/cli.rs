@@ -9,6 +9,7 @@ pub mod installation;
 pub mod lint;
 pub mod object_arg;
 pub mod terminal;
+pub mod version;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ pub enum Command {
     Drains(Box<drains::Args>),
     /// Find preStop hooks that do not drain Envoy as they seem to.
     Lint(Box<lint::Args>),
+    /// Show the versions of this program and of the installation.
+    Version(Box<version::Args>),
 }
 
 // === impl Command ===
@@ -45,6 +48,7 @@ impl Command {
             Self::Check(args) => check::run(&args),
             Self::Drains(args) => block_on(drains::run(*args)),
             Self::Lint(args) => lint::run(*args),
+            Self::Version(args) => block_on(version::run(*args)),
         }
     }
 }

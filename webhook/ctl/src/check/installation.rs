@@ -134,7 +134,7 @@ impl Installation {
     }
 
     /// Checks its version and the arguments of `serve`.
-    pub(super) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
+    pub(crate) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
         let mut results = vec![self.summary()];
         results.extend(self.several_installations());
         results.extend(self.version_mismatch(args_error));
