@@ -1,7 +1,9 @@
 //! Text for terminals. Names, messages and files are not trusted: a terminal or a CI log executes what they contain.
 
+use std::env;
 use std::fmt::{Display, Write};
 use std::ops::Deref;
+use std::sync::LazyLock;
 
 use anstyle::Style;
 use drainer::text::printable;
@@ -10,8 +12,12 @@ use serde::Serialize;
 
 pub use admission::plural;
 
-/// Maximum width of a line in characters; a longer word is not broken.
-const WIDTH: usize = 92;
+/// Maximum width of a line in characters, and that of the terminal if `COLUMNS` says that it is narrower; a longer word
+/// is not broken.
+static WIDTH: LazyLock<usize> = LazyLock::new(|| {
+    let columns = env::var("COLUMNS").ok().and_then(|it| it.parse().ok());
+    columns.map_or(92, |columns: usize| columns.clamp(40, 92))
+});
 
 /// Column at which the text of a row starts.
 const TEXT_COLUMN: usize = 12;
@@ -136,7 +142,7 @@ impl PrintableText {
         let mut end = column;
         for (nth, word) in text.split(' ').enumerate() {
             let width = word.chars().count();
-            if nth > 0 && end + 1 + width > WIDTH {
+            if nth > 0 && end + 1 + width > *WIDTH {
                 self.end_line();
                 self.push(" ".repeat(column));
                 end = column;

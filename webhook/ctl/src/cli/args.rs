@@ -51,7 +51,7 @@ pub enum OutputFormat {
 /// Whether the output has colors.
 #[derive(Debug, clap::Args)]
 pub struct ColorArgs {
-    /// Whether to print colors; auto does on a terminal, unless NO_COLOR is set.
+    /// Whether to print colors; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
 }
@@ -98,7 +98,9 @@ impl ColorArgs {
         match self.color {
             // <https://no-color.org>: any value but the empty one.
             ColorChoice::Auto => {
-                stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                stream.is_terminal()
+                    && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                    && env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
             }
             ColorChoice::Always => true,
             ColorChoice::Never => false,
