@@ -126,6 +126,7 @@ async fn pod_of_version_0_1_0_is_explained_by_its_drainer() {
 async fn pod_without_drainer_is_explained_by_admission() {
     let output = explain(responses(POD, &pod(&[])), &["pods/web-0"]).await;
     golden::check("explain/missing.txt", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(1));
     let mut skipped = pod(&[("status", r#"{"skipped":"DRN008"}"#)]);
     skipped["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
     let output = explain(responses(POD, &skipped), &["pod/web-0"]).await;
@@ -137,7 +138,8 @@ async fn workload_is_explained_by_its_template() {
     for name in ["deploy/web", "deployment/web", "deployments/web"] {
         let output = explain(responses(DEPLOYMENT, &deployment()), &[name]).await;
         golden::check("explain/deployment.txt", text(&output.stdout));
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        // The installation's defaults are unknown.
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
     }
 }
 
@@ -205,7 +207,7 @@ async fn gateway_stands_for_its_workloads() {
     let none = list("apps/v1", "Deployment", &[]);
     responses.insert("/apis/apps/v1/deployments".to_owned(), none);
     let output = explain(responses, &["gtw/other"]).await;
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(
         text(&output.stderr).contains("of the Gateway `other`"),
         "{output:?}"
@@ -246,10 +248,9 @@ async fn what_the_cluster_knows_of_the_pods_is_explained() {
     let output = explain(responses, &["deploy/web"]).await;
     let config_map = ["DRN076", "the ConfigMap `edge`"];
     let service = ["DRN084", "the Service `edge`"];
-    assert_has(
-        &output,
-        &[&["gets a drainer"], &config_map[..], &service].concat(),
-    );
+    let headline = ["! Deployment shop/web gets a drainer, but cannot be drained"];
+    assert_has(&output, &[&headline, &config_map[..], &service].concat());
+    assert_eq!(output.status.code(), Some(1));
     // The label requests the drainer, so settings need no `inject`.
     let stdout = text(&output.stdout);
     assert!(!stdout.contains("DRN060"), "{stdout}");
@@ -302,7 +303,7 @@ async fn what_is_assumed_of_an_unreadable_installation_is_reported() {
         "warning: the installation's defaults are unknown, and those of the flags are used: \
          whether envoy-drainer is installed is unknown: cannot list mutatingwebhookconfigurations: not found\n"
     );
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
 }
 
 #[tokio::test]
@@ -312,12 +313,12 @@ async fn objects_that_cannot_be_read_are_reported() {
         text(&output.stderr),
         "error: the namespace `shop` has no Deployment `web`\n"
     );
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     let forbidden = failure(403, "Forbidden", "no");
     let output = explain([(POD.to_owned(), forbidden)].into(), &["pod/web-0"]).await;
     let want = "forbidden: get pods in the namespace `shop`\n";
     assert!(text(&output.stderr).ends_with(want), "{output:?}");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
 }
 
 /// A file has the name of an object, or would be one.

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use ctl::cli::explain::ExplainReport;
 use ctl::cli::inject;
-use ctl::offline::{InjectionOutcome as Outcome, Input, LocatedDiagnostic, MessageKind};
+use ctl::offline::{InjectionOutcome as Outcome, Input, LocatedDiagnostic, MessageKind, Verdict};
 use serde_json::{Value, json};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::manifest::{KINDS, inject, inject_all, manifest_with_inject, read, texts};
@@ -114,7 +114,7 @@ fn misplaced_annotations_are_reported() {
     ];
     assert_eq!(injected.outcomes, outcomes.concat());
     let explained = ExplainReport::new(&[astray], &defaults());
-    assert!(explained.is_success());
+    assert_eq!(explained.verdict(), Verdict::Finding);
     golden::check("offline/astray.explained.txt", &explained.to_text(false));
 }
 
@@ -168,13 +168,16 @@ fn annotation_messages_have_their_line() {
 #[test]
 fn explanations_render_as_text_and_json() {
     let explained = ExplainReport::new(&[shop_manifest()], &defaults());
-    assert!(!explained.is_success());
+    assert_eq!(explained.verdict(), Verdict::Finding);
     let text = explained.to_text(false).to_string();
     golden::check("offline/shop.explained.txt", &text);
     golden::check("offline/shop.explained.json", &explained.to_json());
-    assert_eq!(without_styles(&explained.to_text(true)), *text);
-    let widest = text.lines().map(|line| line.chars().count()).max();
-    assert!(widest <= Some(100), "{widest:?}");
+    assert_eq!(without_styles(&explained.to_text(true, None)), *text);
+    for columns in [60, 80, 120] {
+        let text = explained.to_text(false, Some(columns)).to_string();
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(columns), "{columns}: {widest:?}: {text}");
+    }
 }
 
 #[test]
@@ -241,7 +244,7 @@ idle-exit: 90s, min-drain-duration: 45s | drain 0, earliest 45, deadline 60, kil
             format!("{name} {}", event["seconds"].as_f64().unwrap())
         });
         let events: Vec<_> = events.collect();
-        assert_eq!(events.join(", "), want, "{row}");
+        assert_eq!(events.join(", "), format!("endpoint 0, {want}"), "{row}");
     }
 }
 
@@ -397,7 +400,7 @@ fn both_commands_report_unchangeable_documents() {
             "{text}"
         );
         let explained = explain(text);
-        assert!(!explained.is_success());
+        assert_ne!(explained.verdict(), Verdict::Fine);
         let [(_, error)] = &explained.errors[..] else {
             panic!("{explained:?}");
         };
@@ -465,14 +468,17 @@ fn exit_codes_match_the_result() {
         (&["inject", "--strict"], guessed.as_bytes(), 1),
         (&["inject"], skipped.as_bytes(), 0),
         (&["inject", "--strict"], skipped.as_bytes(), 1),
-        (&["inject"], b"a: [\n", 1),
+        (&["inject"], b"a: [\n", 3),
         (&["inject", "/no/such/file"], b"", 3),
         (&["inject", "--no-such-flag"], b"", 2),
         (&["inject", "--image", ""], fine.as_bytes(), 2),
         (&["explain", "--drain-timeout", "5s"], fine.as_bytes(), 2),
         (&["explain"], fine.as_bytes(), 0),
         (&["explain", "-o", "json", path], b"", 0),
-        (&["explain", path, "/no/such/file"], b"", 1),
+        (&["explain"], guessed.as_bytes(), 3),
+        (&["explain"], skipped.as_bytes(), 3),
+        (&["explain", path, "/no/such/file"], b"", 3),
+        (&["explain", "-", "/no/such/file"], &shop, 1),
         (&["explain"], &shop, 1),
         (&["explain", "-o", "xml"], b"", 2),
     ];
@@ -490,7 +496,7 @@ fn exit_codes_match_the_result() {
 
     // `explain` covers the readable files; `inject` writes all files or none.
     let output = envoy_drainer(&["explain", path, "/no/such/file"], b"");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(!output.stdout.is_empty());
     let unreadable = "error: cannot read /no/such/file: ";
     assert!(text(&output.stderr).starts_with(unreadable), "{output:?}");

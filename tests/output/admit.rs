@@ -170,7 +170,8 @@ fn node_network_needs_the_admins_address_beside_a_configuration() {
         },
     });
     let unnamed = "DRN054: nothing in the pod names the address of Envoy's admin interface, and on a node's network the \
-        drainer does not search for it; annotate `admin-address`, or declare a container port called `admin`";
+        drainer does not search for it; add `admin` to Envoy's configuration if it has none; annotate `admin-address`, or \
+        declare a container port called `admin`";
     let admit = |pod: &Value| ReviewBuilder::for_pod(pod).admit(&defaults());
     let denied = admit(&pod);
     assert_eq!(denied.outcome, AdmissionOutcome::Denied);

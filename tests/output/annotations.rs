@@ -419,7 +419,7 @@ fn plain_sidecars_are_denied_in_a_job() {
     let result = admit_pod(&pod);
     assert_eq!(
         result.message,
-        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: expected auto or true"
+        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a pod that runs to completion, which it never would: expected auto or true"
     );
     let warned = admit_with_warnings(&pod);
     assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");
@@ -547,9 +547,7 @@ fn an_envoy_of_a_later_webhook_is_injected_on_reinvocation() {
 #[test]
 fn containers_of_a_later_webhook_get_their_hooks() {
     let mut pod = pod(&[("extra-lifecycle-hooks", "app,linkerd-proxy")]);
-    let denied = admit_pod(&pod);
-    assert!(denied.message.starts_with("DRN028: "), "{}", denied.message);
-    pod["metadata"]["annotations"]["linkerd.io/inject"] = json!("enabled");
+    // The mesh may inject by its namespace, of which the pod does not tell.
     let first = admit_pod(&pod);
     assert!(only_warning(&first).starts_with("DRN082: "));
     let hook = |pod: &Value, index: usize| {

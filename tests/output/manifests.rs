@@ -178,6 +178,114 @@ fn setting_without_effect_is_told() {
     }
 }
 
+/// The text of an explanation of some documents.
+fn text(documents: &[&str]) -> String {
+    let input = Input {
+        name: "edge.yaml".to_owned(),
+        bytes: documents.join("\n---\n").into_bytes(),
+    };
+    let report = ExplainReport::new(&[input], &defaults());
+    report.to_text(false).to_string()
+}
+
+const TEMPLATE: &str = "{metadata: {labels: {app: edge}, annotations: {envoy-drainer.dev/inject: 'true'}}, \
+    spec: {containers: [{name: envoy, image: 'envoyproxy/envoy:v1.40.0', args: [-c, /etc/envoy/envoy.yaml]}]}}";
+
+#[test]
+fn objects_of_the_same_stream_are_read() {
+    let workload =
+        |kind: &str| format!("{kind}, metadata: {{name: edge}}, spec: {{template: {TEMPLATE}}}}}");
+    let rollout = workload("{apiVersion: argoproj.io/v1alpha1, kind: Rollout");
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: front}, \
+        spec: {type: LoadBalancer, selector: {app: edge}}}";
+    let shown = text(&[&rollout, service]);
+    assert!(
+        shown.starts_with("✔ Rollout edge gets a drainer"),
+        "{shown}"
+    );
+    let in_front = "the Service `front` of type LoadBalancer is in front";
+    assert!(shown.contains(in_front), "{shown}");
+    let other = service.replace("app: edge", "app: other");
+    assert!(!text(&[&rollout, &other]).contains("DRN084"));
+    let gateway = "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: eg}, \
+        spec: {infrastructure: {annotations: {envoy-drainer.dev/inject: 'true', envoy-drainer.dev/adopt: 'true'}}}}";
+    let old = workload("{apiVersion: extensions/v1beta1, kind: Deployment");
+    for (document, headline, part) in [
+        (
+            gateway.to_owned(),
+            "? Gateway eg has pods that are not known here",
+            "explain gateway/NAME",
+        ),
+        (
+            gateway.replace("adopt: 'true'", "port: '0'"),
+            "✘ Gateway eg is denied",
+            "DRN020",
+        ),
+        (
+            gateway
+                .replace(
+                    "spec: {infrastructure: {annotations: ",
+                    "metadata: {annotations: ",
+                )
+                .replace("metadata: {name: eg}, ", "")
+                .replace("}}}}", "}}}"),
+            "! Gateway",
+            "DRN059",
+        ),
+        (old, "? Deployment edge has pods", "it is one of `apps/v1`"),
+    ] {
+        let shown = text(&[&document]);
+        assert!(
+            shown.starts_with(headline) && shown.contains(part),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn explanation_says_what_will_happen() {
+    let none = format!("{CONFIG_MAP}static_resources: {{}}");
+    let pod = |spec: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: edge, annotations: {{envoy-drainer.dev/inject: 'true'}}}}\nspec: {spec}"
+        )
+    };
+    let shown = text(&[&pod(MOUNTED), &none]);
+    assert!(
+        shown.starts_with("! Pod edge gets a drainer, but cannot be drained"),
+        "{shown}"
+    );
+    for part in [
+        "admin     none that the drainer can call (DRN076)",
+        "10s  the hooks end without a drain",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(
+        !shown.contains("9901") && !shown.contains("clients reconnect"),
+        "{shown}"
+    );
+    let probed = MOUNTED.replace(
+        "args:",
+        "readinessProbe: {httpGet: {path: /ready, port: 80}, periodSeconds: 2}, args:",
+    );
+    let shown = text(&[&pod(&probed)]);
+    assert!(shown.starts_with("✔ Pod edge gets a drainer  "), "{shown}");
+    assert!(
+        shown.contains("\n          6s  the readiness probe has failed"),
+        "{shown}"
+    );
+    let redirecting = "{initContainers: [{name: proxy-init, args: [-w, '1']}], containers:";
+    let shown = text(&[&pod(&probed.replace("{containers:", redirecting))]);
+    assert!(
+        shown.starts_with("! Pod edge gets a drainer, but may not be drained"),
+        "{shown}"
+    );
+    let unnamed = pod("{containers: [{image: envoy}]}");
+    let want = "DRN026    a container has no name; its image is `envoy`";
+    assert!(text(&[&unnamed]).contains(want), "{unnamed}");
+}
+
 #[test]
 fn longer_grace_period_of_the_pod_is_used() {
     let spec = "{terminationGracePeriodSeconds: 315, containers: [{name: envoy}, {name: app}]}";

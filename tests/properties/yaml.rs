@@ -247,7 +247,7 @@ fn oversized_documents_pass_with_an_error() {
             continue;
         }
         assert_eq!(texts(&injected), [why], "{head}");
-        assert!(injected.messages[0].is_failure());
+        assert!(injected.messages[0].kind == MessageKind::Error);
         assert_eq!(injected.bytes, document.as_bytes(), "{head}");
     }
 }
@@ -266,7 +266,10 @@ fn yaml_1_1_line_breaks_pass_with_an_error() {
             let injected = inject(&document);
             assert_eq!(injected.bytes, document.as_bytes(), "{document:?}");
             let message = only_message(&injected);
-            assert!(message.is_failure() && message.line == line, "{message:?}");
+            assert!(
+                message.kind == MessageKind::Error && message.line == line,
+                "{message:?}"
+            );
             let code = foreign.escape_unicode().to_string();
             assert!(message.text.contains(&code), "{message:?}");
         }

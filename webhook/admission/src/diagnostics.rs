@@ -109,10 +109,11 @@ codes! {
         "remove that hook, or annotate `existing-hook: replace`";
     NoEnvoy = 9, Skip,
         "No container of the pod was recognized as Envoy.",
-        "annotate `envoy-container` with the name of Envoy's container",
+        "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none",
         due to "envoy-container";
     PlainSidecarInJob = 10, Skip,
-        "The installation injects drainers as plain containers. One would keep a Job from completing.",
+        "The installation injects drainers as plain containers. One would keep a Job, or another pod that runs to \
+         completion, from completing.",
         "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
     StatusWithoutDrainer = 11, Skip,
         "The annotation `status` records a drainer, but the pod has none.",
@@ -121,8 +122,8 @@ codes! {
         "The annotation `envoy-container` names a container that the pod does not have yet.",
         "correct the name, unless a later webhook adds that container: the API server then calls this webhook again";
     UnknownKind = 13, Skip,
-        "Offline only: it is not known how objects of this kind create their pods.",
-        "leave it to the webhook, which receives the pods themselves";
+        "Offline only: it is not known how objects of this kind create their pods, or no cluster has the kind.",
+        "use the API version that the message names, or else leave it to the webhook, which receives the pods themselves";
     UnknownShutdownManager = 14, Skip,
         "The pod's shutdown manager differs from those that `adopt` knows.",
         "undo the difference, or keep the manager; a newer Envoy Gateway or Contour may need a newer envoy-drainer";
@@ -147,7 +148,8 @@ codes! {
         "name a container, or an init container with `restartPolicy: Always`";
     SocketNotMounted = 23, Denial,
         "The admin's Unix socket is not in a volume that the drainer can mount.",
-        "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`",
+        "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`; a socket in `/` or in a \
+         directory of the system needs one of its own first",
         due to "envoy-container", "admin-address";
     PortTaken = 24, Denial,
         "The annotated port is in use by a container of the pod or by Envoy's admin.",
@@ -161,13 +163,13 @@ codes! {
         "correct the field's type or value";
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
-        "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, \
-         and remove the annotation",
+        "if the container starts Envoy without an agent, set `command: [envoy]` and list Envoy's arguments in `args`; \
+         else, or if they have the flag already, set it where Envoy is started, and remove the annotation",
         due to "envoy-container";
     NoExtraHook = 28, Denial,
         "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many \
          containers.",
-        "name containers, or init containers with `restartPolicy: Always`, other than Envoy's",
+        "name at most 64 containers, or init containers with `restartPolicy: Always`, other than Envoy's",
         due to "envoy-container";
     EnvoyIsOnlyContainer = 29, Denial,
         "Envoy is the pod's only container, so it cannot become a native sidecar.",
@@ -198,11 +200,12 @@ codes! {
     AdminNotNamed = 54, Denial,
         "The pod uses the node's network, where the drainer does not search for Envoy's admin interface, and nothing in \
          the pod names its address.",
-        "annotate `admin-address`, or declare a container port called `admin`",
+        "add `admin` to Envoy's configuration if it has none; annotate `admin-address`, or declare a container port \
+         called `admin`",
         due to "envoy-container", "admin-address";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
-        "set `runAsUser` for Envoy, or `mode: 0666` on the admin's pipe",
+        "set `runAsUser` for Envoy; or set `mode: 0666` on the admin's pipe, and ignore this",
         due to "envoy-container", "admin-address";
     ResourcesIgnored = 56, Warning,
         "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
@@ -225,7 +228,8 @@ codes! {
         "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB. It is left out.",
         "shorten the other annotations if you rely on `status`";
     ShortDrainTime = 62, Warning,
-        "Envoy's own drain time is shorter than 1.5 times `drain-timeout`, so Envoy may close connections earlier.",
+        "Envoy's own drain time is shorter than 1.5 times `drain-timeout`, so Envoy 1.41 and later may close connections \
+         earlier.",
         "raise `--drain-time-s`, or shorten `drain-timeout`",
         due to "envoy-container", "drain-timeout";
     DrainTimeOfUpdates = 63, Warning,
@@ -238,12 +242,12 @@ codes! {
         due to "envoy-container";
     EnvoyStartsFirst = 66, Warning,
         "Envoy becomes a native sidecar, so the pod's containers start only when Envoy has started.",
-        "make sure that Envoy's startup probe and postStart hook need none of them",
+        "make sure that Envoy's startup probe and postStart hook need none of them, and ignore this",
         due to "envoy-container";
     NamedPortOfNativeEnvoy = 67, Warning,
         "Envoy becomes a native sidecar. Services of Kubernetes before 1.33 do not find its ports by name. \
          NetworkPolicies with a named port, and metrics by container, may change too.",
-        "use the number of the port there, or remove the port's name",
+        "remove the port's name; or use the port's number there, and ignore this",
         due to "envoy-container";
     ManagerValueUnused = 68, Warning,
         "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
@@ -257,24 +261,28 @@ codes! {
         "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; for a file, \
          `explain deploy/NAME` tells whether the drainer API is on";
     PlainEnvoyInJob = 71, Warning,
-        "Envoy is a plain container of a Job's pod. The Job completes only if Envoy exits by itself.",
-        "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work stops Envoy (`POST /quitquitquit`)";
+        "Envoy is a plain container of a pod that runs to completion, such as a Job's. That completes only if Envoy exits \
+         by itself.",
+        "annotate `envoy-native-sidecar: \"true\"`, unless the pod's work stops Envoy (`POST /quitquitquit`)";
     OtherProxy = 72, Warning,
         "Another proxy of the pod stops when the pod is deleted, though requests may still pass through it.",
-        "name it in the annotation `extra-lifecycle-hooks`, or make it a native sidecar";
+        "name it in the annotation `extra-lifecycle-hooks`, and remove its own preStop hook if it has one; or make it a \
+         native sidecar";
     OtherCandidate = 73, Assumption,
         "Another container may be Envoy. The one with stronger evidence was taken.",
         "annotate `envoy-container` with the name of Envoy's container";
     AdminContradiction = 74, Assumption,
         "Parts of the pod contradict each other about the address of Envoy's admin interface.",
-        "annotate `admin-address`";
+        "annotate `admin-address`, in place of `add-admin` if that is there; or, if `add-admin` is right, remove what \
+         shows the other address";
     VendorEnvoy = 75, Warning,
         "Envoy is started by a vendor's agent.",
         "see this vendor in docs/vendors.md";
     NoAdmin = 76, Assumption,
         "Envoy's configuration has no admin interface, so nothing can be drained. Reported offline, and by `explain` \
          for objects of a cluster.",
-        "add `admin` to the configuration, or annotate `add-admin: \"true\"`";
+        "add `admin` to the configuration; or annotate `add-admin: \"true\"`, if the pod has its own network and starts \
+         Envoy itself, with arguments";
     SettingWithoutEffect = 77, Assumption,
         "A setting has no effect together with the others.",
         "correct the value as the message says, or remove the annotation";
@@ -296,17 +304,17 @@ codes! {
     HookForLater = 82, Assumption,
         "A container that `extra-lifecycle-hooks` names is not in the pod yet.",
         "correct the name, unless another webhook adds that container: it then gets its hook";
-    HookRedirected = 83, Warning,
-        "A service mesh may redirect the kubelet's call of Envoy's preStop hook to its proxy.",
-        "annotate `port`, and exclude it from the mesh's redirection of inbound traffic; see docs/vendors.md";
+    HookRedirected = 83, Assumption,
+        "A service mesh, or an init container, may redirect the kubelet's call of Envoy's preStop hook to a proxy.",
+        "annotate `port`, and exclude it from the redirection of inbound traffic as the message says; see docs/vendors.md";
     LoadBalancerInFront = 84, Warning,
         "A Service of type LoadBalancer selects the pod. Its load balancer learns only some time later that the pod \
-         terminates. Reported by `check`, and by `explain` for objects of a cluster.",
+         terminates. Reported by `check`, and by `explain` and `inject` for Services of the cluster or the files.",
         "annotate `drain-delay` with the time that your balancer needs; see docs/load-balancers.md";
     SocketNotReachable = 85, Assumption,
         "Envoy's admin interface is on a Unix socket that the drainer cannot reach, so nothing can be drained.",
-        "mount an emptyDir in Envoy's container at the socket's directory, or give the admin a TCP address on \
-         127.0.0.1";
+        "mount an emptyDir in Envoy's container at the socket's directory, which must be its own; or give the admin a TCP \
+         address on 127.0.0.1";
     SolePod = 86, Warning,
         "The only replica is replaced after it has terminated, and the drain takes it out of service at its start.",
         "annotate `health-failure-delay: end`, or turn on `drainerAPI.replacement`; see docs/single-replica.md";

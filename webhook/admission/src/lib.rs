@@ -28,6 +28,8 @@ mod patch;
 mod plan;
 mod pod;
 mod quantity;
+#[cfg(test)]
+mod remedies;
 mod review;
 pub mod settings;
 mod shutdown_manager;

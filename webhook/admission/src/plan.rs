@@ -6,6 +6,7 @@ mod containers;
 mod envoy;
 mod flags;
 mod ports;
+mod redirection;
 mod sidecar;
 
 use std::num::NonZeroU16;
@@ -95,8 +96,8 @@ pub struct DrainPlan {
     pub extra_hooks: Vec<ExtraHook>,
     /// The other containers that get SIGTERM when the pod is deleted.
     pub ended_at_once: Vec<String>,
-    /// Whether Envoy's container has a readiness probe.
-    pub has_readiness_probe: bool,
+    /// How long the readiness probe of Envoy's container takes to fail; `None` without one.
+    pub readiness_failure: Option<Duration>,
     pub container: Container,
     pub volumes: Vec<Volume>,
 }
@@ -156,14 +157,16 @@ impl DrainPlan {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let parts = Parts::find(pod, &mut settings, context, defaults, diagnostics)?;
-        envoy::check_redirection(pod, parts.port, diagnostics);
-        envoy::check_others(pod, |at| parts.waits(at), diagnostics);
+        redirection::check_redirection(pod, parts.port, diagnostics);
+        envoy::check_others(pod, parts.envoy.source, |at| parts.waits(at), diagnostics);
         warn_of_inert_settings(&settings, parts.container, diagnostics);
         settings.use_free_port(parts.port);
         let limit = settings.timing().time_limit();
         let limit = limit.saturating_add(defaults.grace_margin);
         let has_extra_hooks = settings.values().hooked_containers != HookedContainers::None;
-        let grace = GracePeriod::new(pod.grace_period(), limit, has_extra_hooks, diagnostics);
+        let is_derived = settings.source("drain-timeout") == SettingSource::GracePeriod;
+        let from = pod.grace_period();
+        let grace = GracePeriod::new(from, limit, has_extra_hooks, is_derived, diagnostics);
         if pod.uses_host_network() && settings.source("port") != SettingSource::Annotation {
             let port = parts.port;
             let detail = format!(
@@ -188,6 +191,7 @@ impl DrainPlan {
         let (volumes, mounts) = sidecar::volumes(&drainer, pod).unzip();
         let (mode, socket) = (parts.sidecar, parts.socket);
         let hooked = parts.hooked.into_iter();
+        let readiness_probe = parts.container.readiness_probe.as_ref();
         Some(Self {
             ended_at_once,
             extra_hooks: hooked.map(|it| ExtraHook::new(it, &drainer)).collect(),
@@ -195,7 +199,7 @@ impl DrainPlan {
             container: sidecar::container(&drainer, mode, mounts, socket, resources, defaults),
             volumes,
             replaced_hook: parts.container.pre_stop().map(ToOwned::to_owned),
-            has_readiness_probe: parts.container.readiness_probe.is_some(),
+            readiness_failure: readiness_probe.map(sidecar::time_to_fail),
             grace,
             drainer,
             settings,
@@ -258,8 +262,8 @@ impl<'p, 'a> Parts<'p, 'a> {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
-        let sidecar =
-            SidecarMode::try_new(settings.values().native_sidecar, context.in_job, defaults);
+        let completes = context.in_job || pod.runs_to_completion();
+        let sidecar = SidecarMode::try_new(settings.values().native_sidecar, completes, defaults);
         let sidecar = diagnostics.fail(sidecar);
         diagnostics.failures.extend(sidecar::name_conflicts(pod));
         let mut ports = PortsInUse::of_pod(pod);
@@ -285,8 +289,8 @@ impl<'p, 'a> Parts<'p, 'a> {
         let added_args = flags::added_args(container, pod, settings, diagnostics);
         let is_envoy_moved =
             containers::is_envoy_moved(pod, (&envoy, container), sidecar, settings, diagnostics);
-        if context.in_job {
-            containers::check_job(pod, &envoy, is_envoy_moved, diagnostics);
+        if completes {
+            containers::check_completion(pod, &envoy, is_envoy_moved, diagnostics);
         }
         let hooked = &settings.values().hooked_containers;
         let hooked = containers::select_hooked(pod, envoy.container_ref, hooked, diagnostics);
@@ -328,17 +332,19 @@ impl<'p, 'a> Parts<'p, 'a> {
 
 impl GracePeriod {
     /// Raises the grace period `from` to at least `limit`, which is the drain's time limit plus the margin, rounded up
-    /// to seconds. If other containers wait for the drain, `from` is added, since they may need that time after it.
+    /// to seconds. If other containers wait for the drain, `from` is added, since they may need that time after it. One
+    /// that is too long is a warning, unless the limit is derived from `from`, its author's choice.
     fn new(
         from: i64,
         limit: Duration,
         has_extra_hooks: bool,
+        is_derived: bool,
         diagnostics: &mut Diagnostics,
     ) -> Self {
         let after_drain = if has_extra_hooks { from.max(0) } else { 0 };
         let limit = i64::try_from(whole_seconds(limit)).unwrap_or(i64::MAX);
         let needed = limit.saturating_add(after_drain);
-        if needed > AUTOSCALER_LIMIT {
+        if needed > AUTOSCALER_LIMIT && !is_derived {
             diagnostics.warn(Code::LongGracePeriod.diagnostic(format!(
                 "the pod may take {needed}s to terminate, longer than the cluster autoscaler waits by default"
             )));
@@ -388,7 +394,7 @@ mod tests {
             for (has_extra_hooks, to) in [false, true].into_iter().zip(wanted) {
                 let limit = Duration::from_millis(limit) + MARGIN;
                 let mut diagnostics = Diagnostics::default();
-                let grace = GracePeriod::new(from, limit, has_extra_hooks, &mut diagnostics);
+                let grace = GracePeriod::new(from, limit, has_extra_hooks, false, &mut diagnostics);
                 assert_eq!(grace, GracePeriod { from, to }, "{from} {limit:?}");
             }
         }
@@ -406,14 +412,14 @@ mod tests {
         for (limit, has_extra_hooks, warned) in table {
             let mut diagnostics = Diagnostics::default();
             let with_margin = Duration::from_secs(limit) + MARGIN;
-            let grace = GracePeriod::new(30, with_margin, has_extra_hooks, &mut diagnostics);
+            let grace = GracePeriod::new(30, with_margin, has_extra_hooks, false, &mut diagnostics);
             assert!(grace.to >= 600);
             let warnings = diagnostics.warnings;
             assert_eq!(warnings.len(), usize::from(warned), "{limit}: {warnings:?}");
         }
         // One that the pod has already is its author's own.
         let mut diagnostics = Diagnostics::default();
-        GracePeriod::new(3600, MARGIN, false, &mut diagnostics);
+        GracePeriod::new(3600, MARGIN, false, false, &mut diagnostics);
         assert_eq!(diagnostics.warnings, []);
     }
 }

@@ -6,16 +6,17 @@
 mod hook;
 mod value;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use self::value::{bounded_text, object};
+use self::value::{bounded_text, bounded_texts, object};
 use super::decode::{DecodeError, bounded_list, decode};
 use super::excerpt::{excerpt, list};
-use super::names::{self, MAX_NAME_LEN};
+use super::names::{self, MAX_NAME_LEN, is_dns_label};
 
 pub use self::hook::{DRAIN_PATHS, Hook, HookRequest};
 pub(super) use self::value::{Entries, Scalar, Text};
@@ -60,11 +61,12 @@ pub(super) struct PodSpec<'a> {
     #[serde(default, deserialize_with = "bounded_list")]
     pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
+    pub restart_policy: Option<Text<'a>>,
     pub host_network: Option<bool>,
     pub automount_service_account_token: Option<bool>,
     pub node_selector: Option<Entries<'a>>,
     pub os: Option<NameOnly<'a>>,
-    pub security_context: Option<SecurityContext>,
+    pub security_context: Option<SecurityContext<'a>>,
     pub resources: Option<Resources<'a>>,
 }
 
@@ -74,9 +76,9 @@ pub struct Container<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub(super) name: Option<Text<'a>>,
     pub(super) image: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "bounded_list")]
+    #[serde(default, deserialize_with = "bounded_texts")]
     pub(super) command: Option<Vec<Text<'a>>>,
-    #[serde(default, deserialize_with = "bounded_list")]
+    #[serde(default, deserialize_with = "bounded_texts")]
     pub(super) args: Option<Vec<Text<'a>>>,
     #[serde(default, deserialize_with = "bounded_list")]
     pub(super) ports: Option<Vec<ContainerPort<'a>>>,
@@ -89,7 +91,7 @@ pub struct Container<'a> {
     pub(super) startup_probe: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "bounded_list")]
     pub(super) volume_mounts: Option<Vec<VolumeMount<'a>>>,
-    pub(super) security_context: Option<SecurityContext>,
+    pub(super) security_context: Option<SecurityContext<'a>>,
     pub(super) resources: Option<Resources<'a>>,
 }
 
@@ -121,6 +123,7 @@ pub(super) struct Probe<'a> {
     pub tcp_socket: Option<ProbeAction<'a>>,
     pub grpc: Option<ProbeAction<'a>>,
     pub period_seconds: Option<u32>,
+    pub failure_threshold: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -150,10 +153,11 @@ pub(super) struct VolumeMount<'a> {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SecurityContext {
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
+pub(super) struct SecurityContext<'a> {
     pub run_as_user: Option<i64>,
     pub run_as_group: Option<i64>,
+    pub capabilities: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -281,6 +285,36 @@ impl<'a> PodView<'a> {
         let os = self.spec.os.as_ref().and_then(|os| os.name.as_deref());
         let selected = |key| self.spec.node_selector.as_ref()?.get(key);
         os == Some(WINDOWS) || names::OS.map(selected).contains(&Some(WINDOWS))
+    }
+
+    /// Returns true if the pod runs to completion, whoever owns it.
+    pub(super) fn runs_to_completion(&self) -> bool {
+        let policy = self.spec.restart_policy.as_deref();
+        matches!(policy, Some("Never" | "OnFailure"))
+    }
+
+    pub(super) fn has_readiness_probe(&self) -> bool {
+        let mut containers = self.long_running_containers();
+        containers.any(|(_, container)| container.readiness_probe.is_some())
+    }
+
+    /// Returns why an API server rejects the pod for the name of a container.
+    pub fn invalid_name(&self) -> Option<String> {
+        let mut names = BTreeSet::new();
+        self.all_containers().find_map(|container| {
+            let name = container.name();
+            match name {
+                "" => Some(format!(
+                    "a container has no name; its image is `{}`",
+                    container.image()
+                )),
+                _ if !is_dns_label(name) => {
+                    Some(format!("the container name `{name}` is no DNS label"))
+                }
+                _ if !names.insert(name) => Some(format!("two containers are named `{name}`")),
+                _ => None,
+            }
+        })
     }
 
     /// Returns `terminationGracePeriodSeconds`, or Kubernetes' default.
@@ -426,10 +460,24 @@ impl<'a> Container<'a> {
         name.split_once(':').unwrap_or((name, ""))
     }
 
-    /// Returns true if this is the program of the container's command, by the last segment of its path.
-    pub(super) fn is_program(&self, program: &str) -> bool {
-        let word = self.command.iter().flatten().next();
-        word.is_some_and(|word| word.rsplit('/').next() == Some(program))
+    /// Returns the program of its command line, the last word before the flags of `tini -- envoy -c FILE`. Without one,
+    /// the image's entry point gets the flags.
+    pub(super) fn program(&self) -> Option<&str> {
+        let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
+        self.command_line().take_while(|word| !is_flag(word)).last()
+    }
+
+    /// Returns true if it is granted one of these capabilities. Their list is read as text, which nothing escapes.
+    pub(super) fn has_capability(&self, names: &[&str]) -> bool {
+        let capabilities = self.security_context.and_then(|it| it.capabilities);
+        let text = capabilities.map_or("", RawValue::get);
+        let after = text.split_once("\"add\"").map_or("", |(_, rest)| rest);
+        let after = after.trim_start_matches(|c: char| c == ':' || c.is_whitespace());
+        let added = after
+            .strip_prefix('[')
+            .and_then(|list| list.split(']').next());
+        let added = added.unwrap_or_default();
+        names.iter().any(|name| added.contains(name))
     }
 
     /// Returns the number of the port that the container declares under this name.
@@ -581,6 +629,38 @@ mod tests {
             assert!(!pod.is_owned_by("batch/", "Job"), "{text}");
             assert_eq!(pod.all_containers().count(), 0);
             assert_eq!(pod.grace_period(), 30);
+        }
+    }
+
+    #[test]
+    fn null_in_a_list_of_strings_is_empty() {
+        let text =
+            r#"{"spec": {"containers": [{"command": [null, "a"], "args": ["--name", null]}]}}"#;
+        let pod = PodView::decode(text).unwrap();
+        let (_, container) = pod.long_running_containers().next().unwrap();
+        assert!(container.command_line().eq(["", "a", "--name", ""]));
+    }
+
+    #[test]
+    fn names_that_an_api_server_rejects_are_found() {
+        for (containers, want) in [
+            (r#"[{"name": "a"}, {"name": "b"}]"#, None),
+            (
+                r#"[{"name": "a"}, {"image": "b"}]"#,
+                Some("a container has no name; its image is `b`"),
+            ),
+            (
+                r#"[{"name": "A"}]"#,
+                Some("the container name `A` is no DNS label"),
+            ),
+            (
+                r#"[{"name": "a"}, {"name": "a"}]"#,
+                Some("two containers are named `a`"),
+            ),
+        ] {
+            let pod = format!(r#"{{"spec": {{"containers": {containers}}}}}"#);
+            let found = PodView::decode(&pod).unwrap().invalid_name();
+            assert_eq!(found.as_deref(), want, "{containers}");
         }
     }
 

@@ -60,7 +60,8 @@ pub struct Settings {
 pub enum SettingSource {
     #[strum(to_string = "installation default")]
     Default,
-    #[strum(to_string = "default in a Job")]
+    /// Of a Job's pod, or one like it.
+    #[strum(to_string = "run-to-completion default")]
     JobDefault,
     /// The next port that is free in the pod, since the default port is not.
     #[strum(to_string = "next free port")]
@@ -189,12 +190,13 @@ impl Settings {
         Ok(Self { values, sources })
     }
 
-    /// Turns an installation's defaults into the settings of a pod without annotations.
-    fn for_pod(&self, in_job: bool) -> Self {
+    /// Turns an installation's defaults into the settings of a pod without annotations. One that serves only itself is a
+    /// Job's, or runs to completion without a readiness probe.
+    fn for_pod(&self, serves_itself: bool) -> Self {
         let mut settings = self.clone();
         settings.values.native_sidecar = NativeSidecar::Auto;
-        if in_job {
-            // The clients of a Job's Envoy are the containers of its pod, which have ended.
+        if serves_itself {
+            // The clients of such an Envoy are the containers of its pod, which have ended.
             settings.values.drain.timing.min_drain_duration = Duration::ZERO;
             settings.values.drain.timing.quiet_period = Duration::ZERO;
             for name in ["min-drain-duration", "quiet-period"] {

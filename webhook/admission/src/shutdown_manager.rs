@@ -180,7 +180,7 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
@@ -190,7 +190,7 @@ mod tests {
         "admin-address=127.0.0.1:19000 drain-timeout=60s ignore-listeners=19001,19003";
 
     /// A pod of Envoy Gateway, whose manager comes last.
-    fn envoy_gateway() -> Value {
+    pub(crate) fn envoy_gateway() -> Value {
         json!({
             "metadata": {
                 "labels": {MANAGED_BY: "envoy-gateway"},
@@ -225,7 +225,7 @@ mod tests {
     }
 
     /// A pod of Contour, whose manager comes first.
-    fn contour() -> Value {
+    pub(crate) fn contour() -> Value {
         json!({
             "metadata": {"annotations": {ADOPT: "true"}},
             "spec": {

@@ -61,8 +61,9 @@ fn warnings_about(
         return Ok(None);
     }
     let mut warnings = pod_warnings(version, kind, &workload, request.namespace(), defaults)?;
-    let misplaced = find_misplaced(version, kind, &workload).into_iter();
-    warnings.extend(misplaced.map(|misplaced| misplaced.diagnostic));
+    let template = objects::template_path(version, kind);
+    let misplaced = template.map(|template| find_misplaced(template, &workload));
+    warnings.extend(misplaced.into_iter().flatten().map(|it| it.diagnostic));
     Ok(Some(warnings))
 }
 

@@ -5,7 +5,7 @@ mod context;
 mod workload;
 
 pub use context::ManifestContext;
-pub use workload::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
+pub use workload::{InjectionOutcome, LocatedDiagnostic, Verdict, WorkloadResult};
 
 use std::fmt;
 
@@ -183,11 +183,6 @@ impl Message {
         LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic,
     ) -> Self {
         Self::for_object(object, *line, kind, format_args!("{diagnostic:#}"))
-    }
-
-    /// Whether it makes the command fail.
-    pub fn is_failure(&self) -> bool {
-        matches!(self.kind, MessageKind::Error | MessageKind::Denied)
     }
 
     /// Formats it as `file:line:column: kind: text`, as compilers do, so that editors can jump to the line.

@@ -14,7 +14,7 @@ pub use admission::plural;
 
 /// Maximum width of a line in characters, and that of the terminal if `COLUMNS` says that it is narrower; a longer word
 /// is not broken.
-static WIDTH: LazyLock<usize> = LazyLock::new(|| {
+pub(crate) static WIDTH: LazyLock<usize> = LazyLock::new(|| {
     let columns = env::var("COLUMNS").ok().and_then(|it| it.parse().ok());
     columns.map_or(92, |columns: usize| columns.clamp(40, 92))
 });

@@ -61,8 +61,9 @@ impl AdminSocketMount {
                 return Ok(without_mount);
             }
         };
-        let id =
-            |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(inherited.and_then(of));
+        let id = |of: fn(SecurityContext<'_>) -> Option<i64>| {
+            own.and_then(of).or(inherited.and_then(of))
+        };
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
         let known = user.filter(|user| *user != 0);
         // OpenShift assigns the same user to all containers of a pod.

@@ -5,6 +5,7 @@ use drainer::{Config, SettingValue};
 use k8s_openapi::api::core::v1::LifecycleHandler;
 
 use super::envoy::EnvoyContainer;
+use super::redirection::is_mesh_proxy;
 use super::sidecar::{self, SidecarMode};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
@@ -39,8 +40,8 @@ pub(super) fn is_envoy_moved(
     true
 }
 
-/// Warns of an Envoy that keeps a Job from completing: a plain container beside others, which do the Job's work.
-pub(super) fn check_job(
+/// Warns of an Envoy that keeps a pod from completing: a plain container beside others, which do the pod's work.
+pub(super) fn check_completion(
     pod: &PodView<'_>,
     envoy: &EnvoyContainer,
     is_moved: bool,
@@ -52,7 +53,7 @@ pub(super) fn check_job(
     }
     let name = &envoy.name;
     let detail =
-        format!("`{name}` is a plain container, and the Job completes only when it has exited");
+        format!("`{name}` is a plain container, and the pod completes only when it has exited");
     diagnostics.warn(Code::PlainEnvoyInJob.about(ENVOY_NATIVE_SIDECAR, detail));
 }
 
@@ -156,7 +157,8 @@ pub(super) fn select_hooked<'p, 'a>(
         HookedContainers::All => {}
         HookedContainers::Named(names) => {
             // Another webhook may add a container after this one, which is then called again.
-            let may_come = |name: &str| pod.is_in_mesh() && !pod.has_container(name);
+            let is_of_mesh = |name: &str| pod.is_in_mesh() || is_mesh_proxy(name);
+            let may_come = |name: &str| is_of_mesh(name) && !pod.has_container(name);
             let (later, present): (Vec<_>, Vec<_>) = names.iter().partition(|name| may_come(name));
             let obstacles = present
                 .into_iter()
@@ -352,7 +354,7 @@ mod native_envoy_tests {
             let pod = PodView::decode(&pod).unwrap();
             let mut diagnostics = Diagnostics::default();
             let (envoy, _) = find_envoy(&pod, Some("envoy"), &mut diagnostics).unwrap();
-            check_job(&pod, &envoy, is_moved, &mut diagnostics);
+            check_completion(&pod, &envoy, is_moved, &mut diagnostics);
             let codes: Vec<_> = diagnostics.warnings.iter().map(|it| it.code).collect();
             assert_eq!(codes == [Code::PlainEnvoyInJob], want, "{spec}: {codes:?}");
         }

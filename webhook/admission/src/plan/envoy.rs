@@ -1,12 +1,11 @@
 //! Envoy's container among those of a pod, and what else the pod runs that may be a proxy.
 
-use std::num::NonZeroU16;
-
 use serde::Serialize;
 use strum::Display;
 
+use super::redirection::is_mesh_proxy;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
-use crate::names::{ENVOY_CONTAINER, is_of_mesh};
+use crate::names::ENVOY_CONTAINER;
 use crate::pod::{Container, ContainerList, ContainerRef, PodView, format_names};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,19 +38,19 @@ pub enum EnvoyContainerSource {
 /// Istio's Envoy, which has a drain of its own: it is chosen only by the annotation.
 const ISTIO_PROXY: &str = "istio-proxy";
 
-/// The containers of service meshes' proxies, to which they may redirect all inbound traffic of a pod.
-const MESH_PROXIES: [&str; 4] = [
-    ISTIO_PROXY,
-    "linkerd-proxy",
-    "kuma-sidecar",
-    "consul-dataplane",
-];
-
 /// The name of Envoy's program and image, and usually of its container.
 const ENVOY: &str = "envoy";
 
 /// The images of the Envoy project.
 const PROJECT: &str = "envoyproxy/envoy";
+
+/// Flags of Envoy that other programs hardly have.
+const OWN_FLAGS: &str = "--base-id --component-log-level --config-yaml --disable-hot-restart --drain-strategy \
+    --drain-time-s --parent-shutdown-time-s --restart-epoch --service-cluster --service-node --service-zone \
+    --use-dynamic-base-id";
+
+/// Endings of files that a command may read and that are named after Envoy: `/var/log/envoy.log`.
+const FILES: [&str; 6] = [".log", ".yaml", ".yml", ".json", ".conf", ".sock"];
 
 /// The minor version of the oldest Envoy 1 that is supported.
 const OLDEST_MINOR: u32 = 31;
@@ -93,9 +92,10 @@ pub(super) fn find_envoy<'p, 'a>(
         let container = container.ok_or_else(|| container_not_found(pod, name))?;
         return Ok(envoy(EnvoyContainerSource::Annotation, container));
     }
-    let (istios, candidates): (Vec<_>, Vec<_>) = pod
-        .long_running_containers()
-        .partition(|(_, container)| container.name() == ISTIO_PROXY);
+    let all: Vec<_> = pod.long_running_containers().collect();
+    let may_be_envoy = all.iter().filter(|(_, it)| !is_ztunnel(it)).copied();
+    let (istios, candidates): (Vec<_>, Vec<_>) =
+        may_be_envoy.partition(|(_, container)| container.name() == ISTIO_PROXY);
     let by_evidence = EVIDENCE.iter().map(|(source, shows)| {
         let found = candidates.iter().filter(|(_, container)| shows(container));
         (*source, found.copied().collect::<Vec<_>>())
@@ -117,8 +117,8 @@ pub(super) fn find_envoy<'p, 'a>(
             (source, candidates[0])
         }
         None if istios.is_empty() => {
-            let names = format_names(&candidates);
-            let of_vendor = candidates.iter().find_map(|(_, it)| describe_vendor(it));
+            let names = format_names(&all);
+            let of_vendor = all.iter().find_map(|(_, it)| describe_vendor(it));
             let of_vendor = of_vendor.map_or_else(String::new, |vendor| format!("; {vendor}"));
             let detail = format!("no Envoy found among the pod's containers: {names}{of_vendor}");
             return Err(Code::NoEnvoy.diagnostic(detail));
@@ -129,12 +129,14 @@ pub(super) fn find_envoy<'p, 'a>(
             return Err(Code::IstioPod.diagnostic(detail));
         }
     };
-    let weak_evidence = match source {
-        EnvoyContainerSource::Guess => Some("the pod has no other"),
-        EnvoyContainerSource::Image if candidates.len() > 1 => Some("its image is called so"),
-        _ => None,
+    let evidence = match source {
+        EnvoyContainerSource::Guess => "the pod has no other",
+        EnvoyContainerSource::OnlyContainer => "its name or image mentions Envoy",
+        EnvoyContainerSource::Image => "its image is called so",
+        _ => "its name starts so",
     };
-    diagnostics.warnings.extend(weak_evidence.map(|evidence| {
+    let is_weak = !is_shown(found.1) && describe_vendor(found.1).is_none();
+    diagnostics.warnings.extend(is_weak.then(|| {
         let (name, image) = (found.1.name(), found.1.image());
         let container = format!("container `{name}` with image `{image}`");
         let detail = format!("{container} was taken for Envoy only because {evidence}");
@@ -169,23 +171,30 @@ pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
     let is_envoy = |it: &Container<'_>| it.name() == ENVOY || it.image().contains(PROJECT);
     let containers = pod.long_running_containers();
     let certain = containers.filter(|(_, it)| it.name() != ISTIO_PROXY && is_envoy(it));
-    let found = find_envoy(pod, None, &mut Diagnostics::default());
-    certain.count() == 1 && found.is_ok_and(|(_, container)| is_envoy(container))
+    let mut diagnostics = Diagnostics::default();
+    let found = find_envoy(pod, None, &mut diagnostics);
+    let is_found = found.is_ok_and(|(_, container)| is_envoy(container));
+    certain.count() == 1 && is_found && diagnostics.warnings.is_empty()
 }
 
 /// Warns of other containers that may be in the path of requests: proxies that get SIGTERM at once, and those that may
-/// be Envoy too. `waits` is true for Envoy's container and for those that wait for the drain.
+/// be Envoy too, unless an annotation names Envoy's. `waits` is true for Envoy's container and for those that wait for the
+/// drain.
 pub(super) fn check_others(
     pod: &PodView<'_>,
+    source: EnvoyContainerSource,
     waits: impl Fn(ContainerRef) -> bool,
     diagnostics: &mut Diagnostics,
 ) {
     let others = pod.long_running_containers().filter(|(at, _)| !waits(*at));
     let (proxies, mut candidates): (Vec<_>, Vec<_>) = others.partition(|(at, it)| {
-        let is_proxy = runs_envoy(it) || MESH_PROXIES.contains(&it.name());
+        let is_proxy = runs_envoy(it) || is_mesh_proxy(it.name());
         is_proxy && at.list == ContainerList::Containers
     });
-    candidates.retain(|(_, it)| it.name() == ENVOY || runs_envoy(it) || has_envoy_image(it));
+    let is_named = source == EnvoyContainerSource::Annotation;
+    let may_be_envoy =
+        |it: &Container<'_>| it.name() == ENVOY || runs_envoy(it) || has_envoy_image(it);
+    candidates.retain(|(_, it)| !is_named && may_be_envoy(it));
     let mut warn = |code: Code, what, containers: &[_]| {
         if !containers.is_empty() {
             let names = format_names(containers);
@@ -198,34 +207,15 @@ pub(super) fn check_others(
     warn(Code::OtherCandidate, what, &candidates);
 }
 
-/// Warns of a mesh's proxy that may receive the kubelet's call of Envoy's hook, so that the drain waits for that call,
-/// or the call fails when the proxy has ended.
-pub(super) fn check_redirection(
-    pod: &PodView<'_>,
-    port: NonZeroU16,
-    diagnostics: &mut Diagnostics,
-) {
-    let mut containers = pod.long_running_containers().map(|(_, it)| it.name());
-    let Some(proxy) = containers.find(|name| MESH_PROXIES.contains(name)) else {
-        return;
-    };
-    let port = port.to_string();
-    let excludes = |(key, value): (&str, &str)| {
-        is_of_mesh(key) && value.split(',').any(|excluded| excluded.trim() == port)
-    };
-    let mut annotations = pod.annotations().into_iter().flat_map(|all| all.iter());
-    if !annotations.any(excludes) {
-        let detail =
-            format!("the call of Envoy's hook on port {port} may be redirected to `{proxy}`");
-        diagnostics.warn(Code::HookRedirected.diagnostic(detail));
-    }
-}
-
 /// Says whose Envoy a container runs, if it is a vendor's, and what is particular; docs/vendors.md has the sources.
 fn describe_vendor(container: &Container<'_>) -> Option<String> {
     let name = container.name();
     let is = |mark: &str| name.contains(mark) || container.image().contains(mark);
+    // Neither the control planes nor the agents of these products run Envoy.
+    let is_other = ["kuma-cp", "apiext", "-agent", "higress-co"];
     let vendor = match () {
+        () if is_ztunnel(container) => return Some(format!("`{name}` runs ztunnel, not Envoy")),
+        () if is_other.iter().any(|mark| is(mark)) => return None,
         () if is("istio-proxy") => "Istio: its agent waits for `terminationDrainDuration` too",
         () if is("consul-dataplane") => "Consul: its agent waits for its own drain too",
         () if is("kuma") => "Kuma: annotate `admin-address`, a Unix socket since 2.14",
@@ -242,23 +232,74 @@ fn describe_vendor(container: &Container<'_>) -> Option<String> {
 pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) {
     let of_vendor = describe_vendor(envoy).map(|detail| Code::VendorEnvoy.diagnostic(detail));
     diagnostics.warnings.extend(of_vendor);
-    let (_, tag) = envoy.image_name();
-    let tag = tag.strip_prefix('v').unwrap_or(tag);
-    let minor = tag.strip_prefix("1.");
-    let minor = minor.and_then(|rest| rest.split(['.', '-']).next()?.parse().ok());
-    if is_envoys_image(envoy) && minor.is_some_and(|minor: u32| minor < OLDEST_MINOR) {
+    if minor_version(envoy).is_some_and(|minor| minor < OLDEST_MINOR) {
+        let version = version(envoy);
         let detail =
-            format!("Envoy {tag} is older than 1.{OLDEST_MINOR}, the oldest that is supported");
+            format!("Envoy {version} is older than 1.{OLDEST_MINOR}, the oldest that is supported");
         diagnostics.warn(Code::OldEnvoy.diagnostic(detail));
     }
 }
 
-/// Returns true if a container's program is Envoy, by its command, or by Envoy's image where the command says nothing
-/// else.
+/// Returns the minor version of an Envoy 1, by the tag of the project's image: tags of others may be versions of
+/// anything.
+pub(super) fn minor_version(envoy: &Container<'_>) -> Option<u32> {
+    let minor = version(envoy)
+        .strip_prefix("1.")?
+        .split(['.', '-'])
+        .next()?;
+    minor.parse().ok().filter(|_| is_projects_image(envoy))
+}
+
+/// Returns `1.36.4` of the tags `v1.36.4` and `distroless-v1.36.4`.
+fn version<'c>(envoy: &'c Container<'_>) -> &'c str {
+    let (_, tag) = envoy.image_name();
+    tag.trim_start_matches(|c: char| !c.is_ascii_digit())
+}
+
+/// Returns true if it is certain that a container is Envoy, whatever its image is called: by its name, its program, or
+/// flags for the image's own program.
+fn is_shown(container: &Container<'_>) -> bool {
+    let is_own_flag = |word: &str| {
+        let flag = word.split('=').next().unwrap_or_default();
+        OWN_FLAGS.split_whitespace().any(|own| own == flag)
+    };
+    let paths = ["-c", "--config-path"].map(|flag| container.flag(flag));
+    let mut paths = paths.into_iter().flatten();
+    let has_own_flag = container.command_line().any(is_own_flag);
+    let is_configured = has_own_flag || paths.any(|path| path.contains(ENVOY));
+    let is_named = container.name() == ENVOY;
+    is_named || runs_envoy(container) || container.program().is_none() && is_configured
+}
+
+/// Returns true if a container's program is Envoy, by its command line, or by Envoy's image where that says nothing else:
+/// no program, or a script that names one.
 fn runs_envoy(container: &Container<'_>) -> bool {
-    let mut command = container.command.iter().flatten().peekable();
-    let may_be_envoy = command.peek().is_none() || command.any(|word| word.contains(ENVOY));
-    container.is_program(ENVOY) || may_be_envoy && is_envoys_image(container)
+    let is_program = |word: &str| {
+        let name = last_segment(word);
+        name.contains(ENVOY) && !FILES.iter().any(|ending| name.ends_with(ending))
+    };
+    let is_separator = |c: char| c.is_whitespace() || ";&|()\"'".contains(c);
+    let Some(program) = container.program() else {
+        return is_envoys_image(container);
+    };
+    let mut words = container.command_line().peekable();
+    let first = words.peek().copied().unwrap_or_default();
+    [first, program]
+        .into_iter()
+        .any(|word| last_segment(word) == ENVOY)
+        || is_envoys_image(container) && words.any(|it| it.split(is_separator).any(is_program))
+}
+
+/// Returns `envoy` of `/usr/local/bin/envoy`.
+pub(super) fn last_segment(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// Returns true for the proxy of Istio's ambient mode, whose container is called as Istio's Envoy is.
+fn is_ztunnel(container: &Container<'_>) -> bool {
+    const ZTUNNEL: &str = "ztunnel";
+    let mut words = container.command_line();
+    container.image().contains(ZTUNNEL) || words.any(|word| word.ends_with(ZTUNNEL))
 }
 
 /// Returns true if the image's program gets a subcommand: Envoy has none, but Envoy Gateway's control plane has.
@@ -271,8 +312,13 @@ fn has_subcommand(container: &Container<'_>) -> bool {
 }
 
 /// Returns true for an image of the Envoy project, or one that is called like it.
-fn is_envoys_image(container: &Container<'_>) -> bool {
-    container.image().contains(PROJECT) || container.image_name().0 == ENVOY
+pub(super) fn is_envoys_image(container: &Container<'_>) -> bool {
+    is_projects_image(container) || container.image_name().0 == ENVOY
+}
+
+/// Returns true for `docker.io/envoyproxy/envoy-distroless:v1.36`.
+fn is_projects_image(container: &Container<'_>) -> bool {
+    container.image().rsplit('/').nth(1) == Some("envoyproxy") && has_envoy_image(container)
 }
 
 /// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
@@ -289,9 +335,10 @@ fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
     diagnostic.for_annotations(["envoy-container"])
 }
 
-/// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
+/// Returns true for the image `acme/my-envoy` or the container `edge-envoy`. An organization's name says nothing:
+/// `envoyproxy/ratelimit` is another program.
 pub(super) fn mentions_envoy(container: &Container<'_>) -> bool {
-    let mut texts = [container.name(), container.image()].into_iter();
+    let mut texts = [container.name(), container.image_name().0].into_iter();
     texts.any(|text| text.to_ascii_lowercase().contains("envoy"))
 }
 
@@ -319,9 +366,8 @@ mod tests {
                 .iter()
                 .map(|warning| warning.code)
                 .collect();
-            let is_weak = envoy.source == EnvoyContainerSource::Image && !runs_envoy(container);
-            let has_others = pod.long_running_containers().count() > 1;
-            let is_guess = envoy.source == EnvoyContainerSource::Guess || is_weak && has_others;
+            let is_named = envoy.source == EnvoyContainerSource::Annotation;
+            let is_guess = !is_named && !is_shown(container);
             assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
             assert_eq!(container.name(), envoy.name);
             assert_eq!(
@@ -490,6 +536,68 @@ mod tests {
     }
 
     #[test]
+    fn what_merely_mentions_envoy_is_told_or_no_envoy() {
+        let codes = |container: &Value| {
+            let pod = json!({"spec": {"containers": [container]}}).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let mut diagnostics = Diagnostics::default();
+            let found = find_envoy(&pod, None, &mut diagnostics);
+            if let Ok((_, container)) = &found {
+                check_envoy(container, &mut diagnostics);
+            }
+            let failure = found.err().map(|failure| failure.code);
+            let warnings = diagnostics.warnings.into_iter().map(|warning| warning.code);
+            Vec::from_iter(failure.into_iter().chain(warnings))
+        };
+        let config = json!(["-c", "/etc/envoy/envoy.yaml"]);
+        let shipper = json!(["sh", "-c", "tail -F /var/log/envoy/envoy.log"]);
+        for other in [
+            json!({"name": "ratelimit", "image": "docker.io/envoyproxy/ratelimit:3e085e5b"}),
+            json!({"name": "ratelimit", "image": "envoyproxy/ratelimit", "command": ["/bin/ratelimit"]}),
+            json!({"name": "authz", "image": "acme/envoy-ext-authz:1", "args": ["--addr=:9191"]}),
+            json!({"name": "envoy-authz", "image": "openpolicyagent/opa:1-envoy", "args": ["run", "--server"]}),
+            json!({"name": "envoy-gateway", "image": "envoyproxy/gateway:v1.9.0",
+                "args": ["server", "--config-path=/config/envoy-gateway.yaml"]}),
+            json!({"name": "envoy-gateway", "image": "envoyproxy/gateway", "command": ["envoy-gateway"],
+                "args": ["server", "--config-path=/config/envoy-gateway.yaml"]}),
+            json!({"name": "xds", "image": "acme/envoy-control-plane"}),
+            json!({"name": "cp", "image": "kumahq/kuma-cp:2.14"}),
+            json!({"name": "envoy-logs", "image": "fluent/fluent-bit:3", "args": ["-c", "/fluent-bit/etc/fluent-bit.conf"]}),
+            json!({"name": "logs", "image": "envoyproxy/envoy:v1.36.4", "command": shipper}),
+            json!({"name": "edge", "image": "acme/my-envoy:1"}),
+        ] {
+            assert_eq!(codes(&other), [Code::EnvoyGuessed], "{other}");
+        }
+        for envoy in [
+            json!({"name": "edge", "image": "envoyproxy/envoy-distroless:v1.36.4"}),
+            json!({"name": "edge", "image": "acme/my-envoy:1.0.0", "args": config}),
+            json!({"name": "edge", "image": "acme/edge", "command": ["tini", "--", "envoy"], "args": config}),
+            json!({"name": "edge", "image": "acme/gloo-envoy-wrapper", "args": ["--disable-hot-restart", "--service-node", "a"]}),
+            json!({"name": "edge", "image": "envoyproxy/envoy:v1.36.4", "command": ["sh", "-c", "exec envoy -c /e.yaml"]}),
+            // A tag of one's own is no version of Envoy.
+            json!({"name": "envoy", "image": "registry.example/envoy:1.0.0"}),
+        ] {
+            assert_eq!(codes(&envoy), [], "{envoy}");
+        }
+        for (container, want) in [
+            (
+                json!({"name": "istio-proxy", "image": "istio/ztunnel:1.29", "args": ["proxy", "ztunnel"]}),
+                Code::NoEnvoy,
+            ),
+            (
+                json!({"name": "esp", "image": "gcr.io/endpoints-release/endpoints-runtime:2"}),
+                Code::VendorEnvoy,
+            ),
+            (
+                json!({"name": "envoy", "image": "envoyproxy/envoy:distroless-v1.29.0"}),
+                Code::OldEnvoy,
+            ),
+        ] {
+            assert_eq!(codes(&container), [want], "{container}");
+        }
+    }
+
+    #[test]
     fn other_proxies_and_candidates_are_told() {
         let codes = |others: Value, hooked: &str| {
             let mut containers = vec![json!({"name": "envoy"}), others];
@@ -504,7 +612,9 @@ mod tests {
             let pod = PodView::decode(&pod).unwrap();
             let waiting = ["envoy", hooked].map(|name| pod.long_running(name).map(|(at, _)| at));
             let mut diagnostics = Diagnostics::default();
-            check_others(&pod, |at| waiting.contains(&Some(at)), &mut diagnostics);
+            let source = EnvoyContainerSource::Name;
+            let waits = |at| waiting.contains(&Some(at));
+            check_others(&pod, source, waits, &mut diagnostics);
             Vec::from_iter(diagnostics.warnings.iter().map(|warning| warning.code))
         };
         let second = json!({"name": "edge", "image": "envoyproxy/envoy:v1.40.0"});

@@ -6,7 +6,7 @@ use drainer::duration;
 use serde_json::{Map, Value};
 
 use super::admin_endpoint::ADDED_ADMIN;
-use super::envoy::mentions_envoy;
+use super::envoy::{is_envoys_image, last_segment, mentions_envoy, minor_version};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::pod::{Container, MAX_MESSAGE_TEXT_LEN, PodView};
@@ -20,8 +20,14 @@ const TIME_FLAG: &str = "--drain-time-s";
 /// Envoy's default of `--drain-time-s`.
 pub const DEFAULT_DRAIN_TIME: u64 = 600;
 
+/// The first minor version of Envoy 1 that may close connections before its drain time is over.
+const MINOR_OF_EARLY_CLOSE: u32 = 41;
+
 /// The flag that merges a configuration into that of the file.
 const CONFIG_FLAG: &str = "--config-yaml";
+
+/// Programs that start another with its arguments as they are.
+const LAUNCHERS: &str = "-- tini dumb-init env exec docker-entrypoint.sh envoy";
 
 /// The flags that tell one Envoy of a node from another, and their names in the `command_line_options` of `/server_info`.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/server_info.proto>
@@ -61,7 +67,7 @@ fn drain_flags(
     let needed = drain_time(timeout);
     let present = envoy.flag(TIME_FLAG);
     let is_requested = settings.values().drain_strategy != DrainStrategy::Unset;
-    if present.is_some() || !is_requested {
+    if (present.is_some() || !is_requested) && needs_drain_time(envoy, settings) {
         let too_short = too_short(present, needed, timeout);
         diagnostics.warnings.extend(too_short);
     }
@@ -111,6 +117,10 @@ fn admin_flags(
     }
     let other = if envoy.flag(CONFIG_FLAG).is_some() {
         Some("has `--config-yaml` already: add `admin` there")
+    } else if !starts_envoy_itself(envoy) {
+        Some(
+            "is not known to start Envoy itself: a wrapper may add `--config-yaml`, which Envoy takes only once",
+        )
     } else if settings.source("admin-address") == SettingSource::Annotation {
         Some("has an admin interface according to the annotation `admin-address`")
     } else if pod.uses_host_network() {
@@ -148,16 +158,13 @@ pub(super) fn is_immediate(envoy: &Container<'_>, settings: &Settings) -> bool {
 
 /// Returns why words at the end of `args` would not reach Envoy as its arguments.
 fn obstacle(envoy: &Container<'_>) -> Option<String> {
-    let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
-    let mut words = envoy.command_line().peekable();
-    if words.peek().is_none() {
+    if envoy.command_line().next().is_none() {
         let image = "has neither `args` nor `command`: arguments would replace those of its image";
         return Some(image.to_owned());
     }
-    // Of `tini -- envoy -c FILE`, the last word before the flags. Without any, the image's entry point gets the flags.
-    let program = words.take_while(|word| !is_flag(word)).last();
+    let program = envoy.program();
     let is_envoy = match program {
-        Some(program) => program.rsplit('/').next() == Some("envoy"),
+        Some(program) => last_segment(program) == "envoy",
         None => mentions_envoy(envoy) || envoy.has_configuration_flag(),
     };
     let program = program.unwrap_or(envoy.image());
@@ -165,6 +172,28 @@ fn obstacle(envoy: &Container<'_>) -> Option<String> {
         let program = excerpt(program, MAX_MESSAGE_TEXT_LEN);
         format!("runs `{program}`, which may not pass arguments on to Envoy")
     })
+}
+
+/// Returns true if a container's command line is Envoy's own, and not that of a wrapper around it: by the programs before
+/// its flags, or else by an image whose entry point is Envoy.
+fn starts_envoy_itself(envoy: &Container<'_>) -> bool {
+    let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
+    let mut programs = envoy.command_line().take_while(|word| !is_flag(word));
+    let is_known = |word| {
+        LAUNCHERS
+            .split(' ')
+            .any(|known| known == last_segment(word))
+    };
+    programs.all(is_known) && (envoy.program().is_some() || is_envoys_image(envoy))
+}
+
+/// Returns true if Envoy's drain time must outlast the drain, unless that is known of an adopted manager's Envoy alone,
+/// whose drain time the manager sets. A timeout that the pod's own grace period allows may be shorter in effect.
+fn needs_drain_time(envoy: &Container<'_>, settings: &Settings) -> bool {
+    let is_adopted = settings.source("ignore-listeners") == SettingSource::ShutdownManager;
+    let closes_early = minor_version(envoy).map(|minor| minor >= MINOR_OF_EARLY_CLOSE);
+    let is_derived = settings.source("drain-timeout") == SettingSource::GracePeriod;
+    closes_early.unwrap_or(!is_adopted) && !is_derived
 }
 
 /// The drain time in seconds that lets connections last for the whole of `drain_timeout`. From 1.41 on, Envoy may close
@@ -204,6 +233,7 @@ mod tests {
     use crate::pod::PodView;
     use crate::settings::Defaults;
     use crate::settings::parse::ParsedSettings;
+    use crate::shutdown_manager::ManagerDefault;
 
     #[test]
     fn flags_that_identify_envoy_are_passed_as_written() {
@@ -329,6 +359,100 @@ mod tests {
             assert_eq!(flags(&annotations, &envoy).0, Ok(want), "{timeout}");
         }
         assert_eq!(drain_time(Duration::ZERO), 1);
+    }
+
+    #[test]
+    fn drain_time_is_short_only_for_envoys_that_close_early() {
+        let short = |image: &str, annotations: &Value, grace: Value| {
+            let mut pod = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {"terminationGracePeriodSeconds": grace, "containers": [
+                    {"name": "envoy", "image": image, "args": ["-c", "/e.yaml", "--drain-time-s", "60"]},
+                ]},
+            });
+            pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!("true");
+            let pod = pod.to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let defaults = Defaults::new("", "");
+            let manager = [ManagerDefault {
+                setting: "ignore-listeners",
+                value: "1".to_owned(),
+                origin: String::new(),
+            }];
+            let manager = if image.contains("adopted") {
+                &manager[..]
+            } else {
+                &[]
+            };
+            let settings = ParsedSettings::parse(&pod, false, &defaults, manager).settings;
+            let (_, envoy) = pod.long_running_containers().next().unwrap();
+            let mut diagnostics = Diagnostics::default();
+            drain_flags(envoy, &settings, &mut diagnostics).unwrap();
+            !diagnostics.warnings.is_empty()
+        };
+        for (image, want) in [
+            ("envoyproxy/envoy:v1.36-latest", false),
+            ("envoyproxy/envoy:distroless-v1.40.0", false),
+            ("envoyproxy/envoy:v1.41.0", true),
+            ("envoyproxy/envoy:dev", true),
+            ("acme/envoy:1.0.0", true),
+            ("adopted/envoy:1.0.0", false),
+            ("adopted/envoyproxy/envoy:v1.41.0", true),
+        ] {
+            assert_eq!(short(image, &json!({}), Value::Null), want, "{image}");
+        }
+        let timeout = json!({"envoy-drainer.dev/drain-timeout": "300s"});
+        let dev = "envoyproxy/envoy:dev";
+        assert!(!short(dev, &json!({}), json!(930)));
+        assert!(short(dev, &timeout, json!(930)));
+    }
+
+    #[test]
+    fn admin_is_not_added_behind_a_wrapper() {
+        let refused = |container: Value| {
+            let pod = json!({
+                "metadata": {"annotations": {"envoy-drainer.dev/add-admin": "true"}},
+                "spec": {"containers": [container]},
+            });
+            let pod = pod.to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
+            let (_, envoy) = pod.long_running_containers().next().unwrap();
+            admin_flags(envoy, &pod, &settings).is_err()
+        };
+        let flags = ["--service-node", "a"];
+        for (container, want) in [
+            (
+                json!({"image": "quay.io/solo-io/gloo-envoy-wrapper:1.20", "args": flags}),
+                true,
+            ),
+            (
+                json!({"image": "kgateway-dev/envoy-wrapper", "args": flags}),
+                true,
+            ),
+            (
+                json!({"name": "envoy", "command": ["/start.sh", "envoy"], "args": flags}),
+                true,
+            ),
+            (
+                json!({"name": "envoy", "command": ["/start-envoy.sh"], "args": flags}),
+                true,
+            ),
+            (
+                json!({"image": "envoyproxy/envoy:v1.36.4", "args": flags}),
+                false,
+            ),
+            (
+                json!({"image": "mirror.example/envoy:v1.36.4", "args": flags}),
+                false,
+            ),
+            (
+                json!({"command": ["tini", "--", "/usr/local/bin/envoy"], "args": flags}),
+                false,
+            ),
+        ] {
+            assert_eq!(refused(container.clone()), want, "{container}");
+        }
     }
 
     #[test]

@@ -38,22 +38,22 @@ pub enum SidecarMode {
 // === impl SidecarMode ===
 
 impl SidecarMode {
-    /// Returns the mode that the annotation requests, or else the installation's. In a Job, the settings
+    /// Returns the mode that the annotation requests, or else the installation's. In a pod that `completes`, the settings
     /// have rejected a plain container that the annotation requests.
     ///
     /// # Errors
-    /// If the installation's mode is a plain container, which would keep the Job from completing.
+    /// If the installation's mode is a plain container, which would keep the pod from completing.
     pub(super) fn try_new(
         requested: NativeSidecar,
-        in_job: bool,
+        completes: bool,
         defaults: &Defaults,
     ) -> Result<Self, Diagnostic> {
         match (requested, defaults.settings.values().native_sidecar) {
             (NativeSidecar::True, _) | (NativeSidecar::Auto, NativeSidecar::True) => {
                 Ok(Self::Native)
             }
-            (NativeSidecar::Auto, _) if in_job => Err(Code::PlainSidecarInJob.diagnostic(
-                "drainers are plain containers here, and the Job would never complete",
+            (NativeSidecar::Auto, _) if completes => Err(Code::PlainSidecarInJob.diagnostic(
+                "drainers are plain containers here, and the pod would never complete",
             )),
             _ => Ok(Self::Plain),
         }
@@ -122,9 +122,10 @@ pub(super) fn webhook_access(
     })
 }
 
-/// Kubernetes' default of `periodSeconds`.
+/// Kubernetes' defaults of `periodSeconds` and `failureThreshold`.
 /// <https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>
 const DEFAULT_PERIOD: u32 = 10;
+const DEFAULT_THRESHOLD: u32 = 3;
 
 /// Lists the readiness probes of long-running containers that connect to a port; equal ones are listed each. The
 /// drainer, which does not count them as clients, finds out which ports are listeners'.
@@ -140,11 +141,21 @@ pub(super) fn readiness_probes(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
 fn tcp_or_http(probe: &pod::Probe<'_>, container: &pod::Container<'_>) -> Option<ReadinessProbe> {
     let port = probe.port()?.text();
     let named = || container.port_named(&port).and_then(NonZeroU16::new);
-    let period = probe.period_seconds.filter(|period| *period > 0);
     Some(ReadinessProbe {
         port: port.parse().ok().or_else(named)?,
-        period: Duration::from_secs(period.unwrap_or(DEFAULT_PERIOD).into()),
+        period: period(probe),
     })
+}
+
+fn period(probe: &pod::Probe<'_>) -> Duration {
+    let period = probe.period_seconds.filter(|period| *period > 0);
+    Duration::from_secs(period.unwrap_or(DEFAULT_PERIOD).into())
+}
+
+/// Returns how long after the first failure at the latest a probe has failed.
+pub(super) fn time_to_fail(probe: &pod::Probe<'_>) -> Duration {
+    let threshold = probe.failure_threshold.filter(|threshold| *threshold > 0);
+    period(probe).saturating_mul(threshold.unwrap_or(DEFAULT_THRESHOLD))
 }
 
 /// Request and limit of ephemeral storage, for a pod that sets it: room for the container's rotated logs, which

@@ -10,6 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::decode::bounded_list;
 use crate::names;
 
 /// A string of at most [`MAX_TEXT_LEN`], borrowed unless it contains escapes.
@@ -51,6 +52,16 @@ where
         check_len(text, MAX)?;
     }
     Ok(text)
+}
+
+/// Deserializes a list of strings that may be missing or `null`. A `null` in it is the empty string, as in Go.
+pub(super) fn bounded_texts<'de, D>(deserializer: D) -> Result<Option<Vec<Text<'de>>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let list: Option<Vec<Option<Text<'de>>>> = bounded_list(deserializer)?;
+    let or_empty = |list: Vec<Option<Text<'de>>>| list.into_iter().map(Option::unwrap_or_default);
+    Ok(list.map(|list| or_empty(list).collect()))
 }
 
 /// Deserializes an object that may be missing or `null`. A struct would also decode from a list of its fields' values, in
@@ -97,6 +108,12 @@ impl Deref for Text<'_> {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl Default for Text<'_> {
+    fn default() -> Self {
+        Self(Cow::Borrowed(""))
     }
 }
 
@@ -173,7 +190,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                     }
                     // `null` means the empty string, as in Go.
                     let value: Option<Text<'de>> = map.next_value()?;
-                    let value = value.unwrap_or(Text(Cow::Borrowed("")));
+                    let value = value.unwrap_or_default();
                     entries.size += key.len() + value.len();
                     entries.relevant.push((key, value));
                 }

@@ -30,7 +30,8 @@ pub(crate) struct ParsedSettings {
 // === impl ParsedSettings ===
 
 impl ParsedSettings {
-    /// Parses a pod's annotations over the values of its shutdown manager.
+    /// Parses a pod's annotations over the values of its shutdown manager. `in_job` is true for a pod that is known to
+    /// belong to a Job.
     pub(crate) fn parse(
         pod: &PodView<'_>,
         in_job: bool,
@@ -44,7 +45,9 @@ impl ParsedSettings {
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
         let warnings = lint_names(annotations.iter().map(|(key, _)| *key));
-        let base = defaults.settings.for_pod(in_job);
+        let completes = in_job || pod.runs_to_completion();
+        let serves_itself = in_job || completes && !pod.has_readiness_probe();
+        let base = defaults.settings.for_pod(serves_itself);
         let mut parsed = Self {
             settings: base.clone(),
             bad_values: Vec::new(),
@@ -52,7 +55,7 @@ impl ParsedSettings {
             defaulted: Vec::new(),
         };
         parsed.set_manager_defaults(manager_defaults);
-        parsed.read(&annotations, in_job);
+        parsed.read(&annotations, completes);
         let grace = Duration::from_secs(pod.grace_period().try_into().unwrap_or(0));
         let settings = &mut parsed.settings;
         settings.extend_drain_timeout(grace, defaults.grace_margin);
@@ -70,7 +73,7 @@ impl ParsedSettings {
     }
 
     /// Sets each setting that has an annotation with a valid value.
-    fn read(&mut self, annotations: &[(&str, &str)], in_job: bool) {
+    fn read(&mut self, annotations: &[(&str, &str)], completes: bool) {
         let Settings { values, sources } = &mut self.settings;
         for definition in all() {
             let name = definition.name;
@@ -80,10 +83,9 @@ impl ParsedSettings {
             let parsed = parse_value(name, text, |text| {
                 let set = (definition.value)(values).set(text);
                 set.map_err(|error| error.to_string())?;
-                if in_job && values.native_sidecar == NativeSidecar::False {
+                if completes && values.native_sidecar == NativeSidecar::False {
                     values.native_sidecar = NativeSidecar::Auto;
-                    let error =
-                        "`false` in a Job, which would never complete: expected auto or true";
+                    let error = "`false` in a pod that runs to completion, which it never would: expected auto or true";
                     return Err(error.to_owned());
                 }
                 Ok(())
@@ -432,6 +434,40 @@ mod keys_tests {
                 (Some(detail), Some(want)) => assert!(detail.ends_with(want), "{detail}"),
                 _ => assert_eq!(detail.as_deref(), want, "{name}"),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod pod_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pod_that_runs_to_completion_is_not_always_a_jobs() {
+        let probed = json!({"readinessProbe": {"httpGet": {"port": 80}}});
+        for (policy, in_job, envoy, minimum, allows_plain) in [
+            (json!(null), false, json!({}), "10s", true),
+            (json!("Always"), false, json!({}), "10s", true),
+            (json!("Never"), false, json!({}), "0s", false),
+            (json!("OnFailure"), false, json!({}), "0s", false),
+            (json!("Never"), false, probed.clone(), "10s", false),
+            (json!("Never"), true, probed, "0s", false),
+            (json!(null), true, json!({}), "0s", false),
+        ] {
+            let annotations = json!({"envoy-drainer.dev/native-sidecar": "false"});
+            let pod = json!({"metadata": {"annotations": annotations},
+                "spec": {"restartPolicy": policy, "containers": [envoy]}});
+            let text = pod.to_string();
+            let view = PodView::decode(&text).unwrap();
+            let parsed = ParsedSettings::parse(&view, in_job, &Defaults::new("", ""), &[]);
+            let value = parsed.settings.values.format("min-drain-duration");
+            assert_eq!(
+                (&*value, parsed.bad_values.is_empty()),
+                (minimum, allows_plain),
+                "{pod}"
+            );
         }
     }
 }

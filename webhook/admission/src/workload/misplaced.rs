@@ -24,25 +24,23 @@ pub struct MisplacedAnnotation {
 /// Finds annotations of an object that have no effect, at most 32. In a namespace that requests a drainer for each of
 /// its Envoys (`injects_all`), settings have one without `inject`.
 pub fn misplaced(object: &WorkloadObject<'_>, injects_all: bool) -> Vec<MisplacedAnnotation> {
-    if objects::template_path(object.version, object.kind).is_none() {
+    let path = object.template.as_ref().map(|template| template.path);
+    let path = path.or_else(|| objects::template_path(object.version, object.kind));
+    let Some(path) = path else {
         return Vec::from_iter(in_unknown_kind(object));
-    }
+    };
     let json = object.value.to_string();
-    let find = |view| find_misplaced(object.version, object.kind, &view);
+    let find = |view| find_misplaced(path, &view);
     let mut misplaced = serde_json::from_str(&json).map_or_else(|_| Vec::new(), find);
     misplaced.retain(|it| !injects_all || it.diagnostic.code != Code::SettingsWithoutInject);
     misplaced
 }
 
-/// Finds annotations of a workload that have no effect, at most 32.
+/// Finds annotations of a workload, whose pod template is at `template`, that have no effect, at most 32.
 pub(super) fn find_misplaced(
-    version: &str,
-    kind: &str,
+    template: &Pointer,
     workload: &WorkloadView<'_>,
 ) -> Vec<MisplacedAnnotation> {
-    let Some(template) = objects::template_path(version, kind) else {
-        return Vec::new();
-    };
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
     for (path, metadata) in workload.all_metadata() {
@@ -71,8 +69,25 @@ pub(super) fn find_misplaced(
 fn in_unknown_kind(object: &WorkloadObject<'_>) -> Option<MisplacedAnnotation> {
     let map = requesting_annotations(object.value)?;
     let WorkloadObject { kind, version, .. } = object;
-    let detail = format!("how a {kind} ({version}) creates its pods is not known");
-    let diagnostic = Code::UnknownKind.diagnostic(detail);
+    let to_pods = Pointer::from_static("/spec/infrastructure/annotations");
+    let served = objects::served_version(kind).filter(|_| !objects::is_custom(version));
+    let diagnostic = if !object.is_gateway() {
+        let detail = match served {
+            Some(served) => {
+                format!("no cluster has a {kind} of `{version}`: it is one of `{served}`")
+            }
+            None => format!("how a {kind} ({version}) creates its pods is not known"),
+        };
+        Code::UnknownKind.diagnostic(detail)
+    } else if map.as_str() == to_pods.as_str() {
+        let detail = "its controller gives these annotations to the pods that it creates, on which the webhook decides: \
+            see `explain gateway/NAME`";
+        Code::UnknownKind.diagnostic(detail)
+    } else {
+        let [from, to] = [&*map, to_pods].map(dotted_path);
+        let detail = format!("`{INJECT}` in {from} will not reach pods: move to {to}");
+        Code::Misplaced.diagnostic(detail)
+    };
     Some(MisplacedAnnotation::new(&map, "inject", diagnostic))
 }
 
@@ -166,7 +181,8 @@ mod tests {
 
     fn find(version: &str, kind: &str, object: &Value) -> Vec<(String, Code)> {
         let json = object.to_string();
-        let misplaced = find_misplaced(version, kind, &serde_json::from_str(&json).unwrap());
+        let template = objects::template_path(version, kind).unwrap();
+        let misplaced = find_misplaced(template, &serde_json::from_str(&json).unwrap());
         misplaced
             .into_iter()
             .map(|misplaced| (misplaced.path.to_string(), misplaced.diagnostic.code))

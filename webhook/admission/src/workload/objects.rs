@@ -31,6 +31,16 @@ pub struct PodTemplate<'a> {
     pub pod: &'a Value,
 }
 
+// === impl WorkloadObject ===
+
+impl WorkloadObject<'_> {
+    /// Returns true for a Gateway, whose controller creates pods with the annotations of its `spec.infrastructure`.
+    /// <https://gateway-api.sigs.k8s.io/geps/gep-1762/>
+    pub fn is_gateway(&self) -> bool {
+        self.kind == "Gateway" && self.version.starts_with("gateway.networking.k8s.io/")
+    }
+}
+
 /// Returns the objects of a document.
 pub fn objects(document: &Value) -> Vec<WorkloadObject<'_>> {
     let mut objects = Vec::new();
@@ -55,9 +65,11 @@ fn collect<'a>(value: &'a Value, path: &Pointer, objects: &mut Vec<WorkloadObjec
         }
         return;
     }
-    let template = template_path(version, kind).and_then(|path| match path.resolve(value) {
+    let known = template_path(version, kind);
+    let template_path = known.or_else(|| custom_template_path(version, value));
+    let template = template_path.and_then(|path| match path.resolve(value) {
         Ok(pod @ Value::Object(_)) => Some(PodTemplate {
-            in_job: matches!(kind, "Job" | "CronJob"),
+            in_job: known.is_some() && matches!(kind, "Job" | "CronJob"),
             path,
             pod,
         }),
@@ -75,18 +87,41 @@ fn collect<'a>(value: &'a Value, path: &Pointer, objects: &mut Vec<WorkloadObjec
     });
 }
 
-/// Returns the path of the pod template in an object of this kind; `None` for an unknown kind. A kind of another
-/// group may have the same name, but its controller may do anything with a template.
+/// Returns the path of the pod template in an object of this kind; `None` for an unknown kind.
 pub(crate) fn template_path(version: &str, kind: &str) -> Option<&'static Pointer> {
-    let group = version.split_once('/').map_or("", |(group, _)| group);
-    Some(match (group, kind) {
-        ("", "Pod") => Pointer::root(),
-        ("", "ReplicationController")
-        | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
-        | ("batch", "Job") => Pointer::from_static("/spec/template"),
-        ("batch", "CronJob") => Pointer::from_static("/spec/jobTemplate/spec/template"),
+    (served_version(kind)? == version).then_some(match kind {
+        "Pod" => Pointer::root(),
+        "CronJob" => Pointer::from_static("/spec/jobTemplate/spec/template"),
+        _ => Pointer::from_static("/spec/template"),
+    })
+}
+
+/// Returns the API version under which clusters have a kind with pods; `None` for an unknown kind. A kind of another
+/// group may have the same name.
+pub(super) fn served_version(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "Pod" | "ReplicationController" => "v1",
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => "apps/v1",
+        "Job" | "CronJob" => "batch/v1",
         _ => return None,
     })
+}
+
+/// Returns the path of the pod template of a custom resource that has one where Deployments have it, such as Argo's
+/// Rollout, OpenKruise's CloneSet or OpenShift's DeploymentConfig. Knative's Service takes neither hooks nor init
+/// containers there.
+fn custom_template_path(version: &str, value: &Value) -> Option<&'static Pointer> {
+    let path = Pointer::from_static("/spec/template");
+    let is_custom = is_custom(version) && !version.starts_with("serving.knative.dev/");
+    let containers = path.resolve(value).ok()?.pointer("/spec/containers")?;
+    (is_custom && containers.is_array()).then_some(path)
+}
+
+/// Returns true for the API version of a custom resource: its group is a domain, as those of Kubernetes with pods are not.
+pub(super) fn is_custom(version: &str) -> bool {
+    version
+        .split_once('/')
+        .is_some_and(|(group, _)| group.contains('.'))
 }
 
 #[cfg(test)]
@@ -102,7 +137,9 @@ mod tests {
             ("v1", "Pod", "", false),
             ("v1", "ReplicationController", "/spec/template", false),
             ("apps/v1", "Deployment", "/spec/template", false),
-            ("apps/v1beta2", "StatefulSet", "/spec/template", false),
+            ("apps/v1", "StatefulSet", "/spec/template", false),
+            ("argoproj.io/v1alpha1", "Rollout", "/spec/template", false),
+            ("apps.kruise.io/v1beta1", "Job", "/spec/template", false),
             ("apps/v1", "DaemonSet", "/spec/template", false),
             ("apps/v1", "ReplicaSet", "/spec/template", false),
             ("batch/v1", "Job", "/spec/template", true),
@@ -141,10 +178,11 @@ mod tests {
 
     #[test]
     fn template_of_another_kind_is_ignored() {
-        let spec = json!({"template": {"spec": {}}});
+        let spec = json!({"template": {"spec": {"containers": []}}});
         for (version, kind) in [
-            ("apps.kruise.io/v1beta1", "StatefulSet"),
-            ("argoproj.io/v1alpha1", "Rollout"),
+            ("serving.knative.dev/v1", "Service"),
+            ("apps/v1beta2", "StatefulSet"),
+            ("extensions/v1beta1", "Deployment"),
             ("v1", "Deployment"),
             ("apps/v1", "Pod"),
         ] {
@@ -160,6 +198,7 @@ mod tests {
             json!("text"),
             json!({"kind": "Pod"}),
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": null}}),
+            json!({"apiVersion": "example.com/v1", "kind": "Form", "spec": {"template": {"spec": {}}}}),
             json!({"apiVersion": "v1", "kind": "List", "items": null}),
         ] {
             let objects = objects(&document);

@@ -15,12 +15,8 @@ use flags::pod_defaults::PodDefaultsArgs;
 
 use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::object_arg::ObjectArg;
-use super::terminal::{exit_code, print, report};
-use crate::load_balancers::in_front;
-use crate::offline::{
-    DocumentReview, InjectionOutcome, Input, LocatedDiagnostic, ManifestContext, Message,
-    WorkloadResult,
-};
+use super::terminal::{exit_status, print, report};
+use crate::offline::{DocumentReview, Input, ManifestContext, Message, Verdict, WorkloadResult};
 use crate::running_pod::RunningPod;
 use crate::runtime::block_on;
 use crate::text::PrintableText;
@@ -49,7 +45,8 @@ else it may not read.
 
 JSON is an object with the lists `pods`, `running` and `errors`.
 
-Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod is denied, or asks for a drain and gets none, as far as is known; 2 invalid usage; \
+3 that is unknown, or a file, a document or an object cannot be read.";
 
 /// Text of `--help` for the arguments.
 const FILES_HELP: &str =
@@ -91,6 +88,8 @@ pub struct ExplainReport {
     pub running: Vec<RunningPod>,
     /// The errors of documents that cannot be read or changed, with their files.
     pub errors: Vec<(String, Message)>,
+    /// Whether a pod that runs requests a drainer and has none.
+    lacks_drainer: bool,
 }
 
 /// Prints explanations of the pods of files or stdin.
@@ -104,11 +103,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) => read_errors.push(error),
         }
     }
-    let (objects, admissions) = if wanted.is_empty() {
-        ClusterObjects::default()
-    } else {
-        read_objects(&wanted, args.cluster, args.namespace, &defaults)?
-    };
+    let (mut objects, mut admissions) = ClusterObjects::default();
+    if !wanted.is_empty() {
+        match read_objects(&wanted, args.cluster, args.namespace, &defaults) {
+            Ok(read) => (objects, admissions) = read,
+            Err(error) => read_errors.push(error),
+        }
+    }
     let inputs = files.read().into_iter();
     let inputs = inputs.filter_map(|input| input.map_err(|error| read_errors.push(error)).ok());
     let inputs: Vec<_> = inputs.collect();
@@ -122,7 +123,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.output.output == OutputFormat::Json {
         let _ = print(&explained.to_json())?;
     } else {
-        let _ = print(&explained.to_text(args.color.is_enabled_for(&io::stdout())))?;
+        let styled = args.color.is_enabled_for(&io::stdout());
+        let _ = print(&explained.to_text(styled))?;
         for (file, error) in &explained.errors {
             report(error.display(file, false));
         }
@@ -130,16 +132,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             report("no pods or pod templates found");
         }
     }
-    for warning in admissions
-        .values()
-        .flat_map(|admission| &admission.warnings)
-    {
+    let warnings = admissions.values().flat_map(|it| &it.warnings);
+    let mut is_complete = read_errors.is_empty();
+    for warning in warnings {
+        is_complete = false;
         report(format_args!("warning: {warning}"));
     }
     for error in &read_errors {
         report(format_args!("error: {error:#}"));
     }
-    Ok(exit_code(explained.is_success() && read_errors.is_empty()))
+    let verdict = explained.verdict();
+    let is_complete = is_complete && verdict != Verdict::Unknown;
+    Ok(exit_status(verdict == Verdict::Finding, is_complete))
 }
 
 /// Reads objects of the cluster, and how pods are admitted in their namespaces, if that is to be explained. An object
@@ -219,6 +223,7 @@ impl ExplainReport {
         };
         let mut context = object.context.clone();
         context.injects_all = admission.injects_all;
+        context.services.clone_from(&admission.services);
         let mut explained = Self::default();
         explained.add(&input, &context, &admission.defaults);
         let Self { pods, errors, .. } = explained;
@@ -227,19 +232,7 @@ impl ExplainReport {
             if let Some(exclusion) = &admission.exclusion {
                 pod.skip(exclusion.clone());
             }
-            if pod
-                .plan
-                .as_ref()
-                .is_some_and(|plan| plan.drainer.settings.timing.drain_delay.is_zero())
-            {
-                let (namespace, labels) = (&object.namespace, &object.pod_labels);
-                let warning = in_front(&admission.services, namespace, labels);
-                pod.warnings
-                    .extend(warning.map(|diagnostic| LocatedDiagnostic {
-                        line: 0,
-                        diagnostic,
-                    }));
-            }
+            self.lacks_drainer |= object.pod.is_some() && pod.requests_drainer();
             self.pods.push((name, pod));
         }
         self.errors.extend(errors);
@@ -249,15 +242,18 @@ impl ExplainReport {
         self.pods.is_empty() && self.running.is_empty() && self.errors.is_empty()
     }
 
-    /// Returns true if all documents can be read and changed, and no pod is denied.
-    pub fn is_success(&self) -> bool {
-        let mut pods = self.pods.iter();
-        self.errors.is_empty() && pods.all(|(_, pod)| pod.outcome != InjectionOutcome::Denied)
+    /// The worst of its verdicts. What cannot be read is unknown.
+    pub fn verdict(&self) -> Verdict {
+        let unread = (!self.errors.is_empty()).then_some(Verdict::Unknown);
+        let lacking = self.lacks_drainer.then_some(Verdict::Finding);
+        let pods = self.pods.iter().map(|(_, pod)| pod.verdict());
+        let verdicts = pods.chain(unread).chain(lacking);
+        verdicts.max().unwrap_or(Verdict::Fine)
     }
 
     /// Formats the explanations for people; the errors are printed to stderr.
     pub fn to_text(&self, styled: bool) -> PrintableText {
-        render::render(&self.pods, &self.running, styled)
+        render::render(&self.pods, &self.running, PrintableText::new(styled))
     }
 
     /// Formats the report for programs.

@@ -11,7 +11,7 @@ use flags::pod_defaults::PodDefaultsArgs;
 use similar::TextDiff;
 
 use super::args::{ColorArgs, FilesArgs};
-use super::terminal::{exit_code, print_documents, report};
+use super::terminal::{exit_status, print_documents, report};
 use crate::offline::{
     DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind, WorkloadResult,
 };
@@ -35,8 +35,9 @@ drainer.dev/injection` of namespaces is not checked.
 
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
-Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed, or, \
-with --strict, a pod was skipped or something was assumed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod was denied, its document cannot be changed, or it gets a drainer that cannot drain \
+it, or, with --strict, a pod was skipped or something was assumed; 2 invalid usage; 3 a file or a document cannot \
+be read.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]
@@ -76,6 +77,8 @@ pub struct InjectReport {
     pub outcomes: Vec<InjectionOutcome>,
     /// Whether a pod that requests a drainer gets none, or something was assumed.
     pub is_assumed: bool,
+    /// Whether a pod gets a drainer that cannot drain it.
+    pub has_obstacle: bool,
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
@@ -110,9 +113,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     report(summary(&reports));
+    let has_findings = |report: &InjectReport| {
+        use InjectionOutcome::{Denied, Unchanged};
+        let mut outcomes = report.outcomes.iter();
+        let is_changed = outcomes.all(|outcome| ![Denied, Unchanged].contains(outcome));
+        !is_changed || report.has_obstacle || args.strict && report.is_assumed
+    };
     let mut messages = reports.iter().flat_map(|report| &report.messages);
-    let is_assumed = args.strict && reports.iter().any(|report| report.is_assumed);
-    Ok(exit_code(!messages.any(Message::is_failure) && !is_assumed))
+    let is_complete = messages.all(|message| message.kind != MessageKind::Error);
+    Ok(exit_status(reports.iter().any(has_findings), is_complete))
 }
 
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
@@ -122,6 +131,8 @@ pub fn inject(stream: &[u8], context: &ManifestContext, defaults: &Defaults) -> 
         let review = DocumentReview::new(&document, context, defaults);
         report.messages.extend(messages(&review));
         report.is_assumed |= review.workloads.iter().any(WorkloadResult::is_assumed);
+        let mut workloads = review.workloads.iter();
+        report.has_obstacle |= workloads.any(|workload| workload.obstacle().is_some());
         let outcomes = review.workloads.iter().map(|workload| workload.outcome);
         report.outcomes.extend(outcomes);
         match review.injected_text {

@@ -3,11 +3,15 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-use admission::{Bootstrap, EnvoyConfiguration, EnvoyConfigurations, PodView, objects};
+use admission::{Bootstrap, Diagnostic, EnvoyConfiguration, EnvoyConfigurations, PodView, objects};
+use k8s_openapi::api::core::v1::Service;
 use manifest::Manifest;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::configuration::{ConfigMaps, file_of, read_bootstrap};
+use crate::load_balancers::in_front;
+use crate::object_name::ObjectName;
 
 /// What is known about the pods of manifests apart from these.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +22,8 @@ pub struct ManifestContext {
     pub token_seed: String,
     /// ConfigMaps, in which the configuration of Envoys may be, by namespace; for those without one that is empty.
     config_maps: BTreeMap<String, ConfigMaps>,
+    /// The Services, as far as they could be read.
+    pub services: Vec<Service>,
     /// The configurations by their texts, each of which is parsed once: many pods may have the same.
     parsed: RefCell<HashMap<String, Bootstrap>>,
 }
@@ -25,12 +31,12 @@ pub struct ManifestContext {
 // === impl ManifestContext ===
 
 impl ManifestContext {
-    /// Reads the ConfigMaps of streams, as far as they can be read.
+    /// Reads the ConfigMaps and the Services of type LoadBalancer of streams, as far as they can be read.
     pub fn read<'s>(streams: impl IntoIterator<Item = &'s [u8]>) -> Self {
         let mut found = Self::default();
         for document in streams.into_iter().flat_map(manifest::documents) {
             let text = String::from_utf8_lossy(document.bytes);
-            if text.contains("ConfigMap")
+            if (text.contains("ConfigMap") || text.contains("LoadBalancer"))
                 && let Ok(manifest) = Manifest::read(&document)
             {
                 for object in objects(manifest.value()) {
@@ -41,8 +47,11 @@ impl ManifestContext {
         found
     }
 
-    /// Adds an object, if it is a ConfigMap.
+    /// Adds an object, if it is a ConfigMap or a Service.
     pub fn add(&mut self, namespace: Option<&str>, object: &Value) {
+        if object["kind"] == "Service" && object["apiVersion"] == "v1" {
+            self.services.extend(Service::deserialize(object));
+        }
         let (Some("ConfigMap"), Some(data)) = (object["kind"].as_str(), object["data"].as_object())
         else {
             return;
@@ -82,6 +91,13 @@ impl ManifestContext {
             Some((container.name().to_owned(), configuration))
         });
         known.collect()
+    }
+
+    /// Returns a warning about a load balancer in front of the pods of `object`, by a Service of the same namespace.
+    pub(super) fn load_balancer(&self, object: &ObjectName, pod: &Value) -> Option<Diagnostic> {
+        let labels = BTreeMap::deserialize(&pod["metadata"]["labels"]).ok()?;
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        in_front(&self.services, namespace, &labels)
     }
 
     fn parse(&self, yaml: &str) -> Bootstrap {

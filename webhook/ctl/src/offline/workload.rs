@@ -5,11 +5,12 @@ use admission::{
     Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext, PodTemplate, PodView,
     WorkloadObject, decide, misplaced, token,
 };
+use drainer::AdminAddress;
 use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
 use manifest::Manifest;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::context::ManifestContext;
 use crate::object_name::ObjectName;
@@ -56,6 +57,18 @@ pub enum InjectionOutcome {
     OptedOut,
 }
 
+/// What an explanation finds about a pod, the worst last. The names are those of `explain -o json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is drained, or need not be.
+    Fine,
+    /// Whether it is drained cannot be told.
+    Unknown,
+    /// It is denied, or asks to be drained and is not, as far as is known.
+    Finding,
+}
+
 /// A diagnostic, and the line of the stream that it is about.
 #[derive(Debug)]
 pub struct LocatedDiagnostic {
@@ -81,14 +94,19 @@ impl WorkloadResult {
             diagnostic: annotation.diagnostic,
         });
         let Some(PodTemplate { in_job, path, pod }) = object.template else {
-            return Self::without_template(name, lints.collect());
+            let found = gateway_diagnostics(object, context, defaults).into_iter();
+            let found = found.map(|diagnostic| LocatedDiagnostic {
+                line: manifest.line(&object.path),
+                diagnostic,
+            });
+            return Self::without_template(name, lints.chain(found).collect());
         };
         let path = object.path.concat(path);
         let inject = ANNOTATIONS.with_trailing_token(INJECT);
         let is_annotated = inject.resolve(pod).is_ok_and(|value| !value.is_null());
         let position = is_annotated.then(|| path.concat(&inject));
         let line = manifest.line(position.as_ref().unwrap_or(&path));
-        let (decision, mut not_strings) = if is_annotated || context.injects_all {
+        let (decision, mut rejected) = if is_annotated || context.injects_all {
             let namespace = name.namespace.as_deref();
             let pod_context = PodContext {
                 in_job,
@@ -110,6 +128,9 @@ impl WorkloadResult {
                 patch,
                 warnings,
             } => {
+                let has_delay = !injected.drainer.settings.timing.drain_delay.is_zero();
+                let mut warnings = warnings;
+                warnings.extend(context.load_balancer(&name, pod).filter(|_| !has_delay));
                 plan = Some(injected);
                 operations = manifest::rebase(patch.operations(), &path);
                 (InjectionOutcome::Injected, vec![], warnings)
@@ -126,13 +147,13 @@ impl WorkloadResult {
             },
             Decision::Deny { reasons, warnings } => (InjectionOutcome::Denied, reasons, warnings),
         };
-        if !not_strings.is_empty() {
+        if !rejected.is_empty() && outcome != InjectionOutcome::NotRequested {
             // The API server rejects the pod, whatever else was decided. Why it would be skipped is a warning then.
             if outcome != InjectionOutcome::Denied {
                 warnings.splice(..0, reasons.drain(..));
             }
-            not_strings.append(&mut reasons);
-            (outcome, reasons) = (InjectionOutcome::Denied, not_strings);
+            rejected.append(&mut reasons);
+            (outcome, reasons) = (InjectionOutcome::Denied, rejected);
             (plan, operations) = (None, Vec::new());
         }
         let locate = |diagnostic: Diagnostic| {
@@ -156,18 +177,23 @@ impl WorkloadResult {
         })
     }
 
-    /// The result for an object whose pods are unknown: skipped if it seems to request a drainer.
+    /// The result for an object whose pods are unknown: skipped if it seems to request a drainer, unless they would be
+    /// denied.
     fn without_template(object: ObjectName, lints: Vec<LocatedDiagnostic>) -> Option<Self> {
         let line = lints.first()?.line;
+        let is_denial = |lint: &LocatedDiagnostic| lint.diagnostic.code == Code::BadValue;
         let is_reason = |lint: &LocatedDiagnostic| lint.diagnostic.code == Code::UnknownKind;
-        let (reasons, warnings): (Vec<_>, _) = lints.into_iter().partition(is_reason);
+        let (denials, lints): (Vec<_>, Vec<_>) = lints.into_iter().partition(is_denial);
+        let (unknown, warnings): (Vec<_>, _) = lints.into_iter().partition(is_reason);
+        let (outcome, reasons) = match (&denials[..], &unknown[..]) {
+            ([], []) => (InjectionOutcome::NotRequested, unknown),
+            ([], _) => (InjectionOutcome::Skipped, unknown),
+            _ => (InjectionOutcome::Denied, denials),
+        };
         Some(Self {
             object,
             line,
-            outcome: match reasons[..] {
-                [] => InjectionOutcome::NotRequested,
-                _ => InjectionOutcome::Skipped,
-            },
+            outcome,
             plan: None,
             operations: Vec::new(),
             reasons,
@@ -176,7 +202,7 @@ impl WorkloadResult {
     }
 
     /// Whether it requests a drainer, whatever the outcome.
-    pub(super) fn requests_drainer(&self) -> bool {
+    pub fn requests_drainer(&self) -> bool {
         use InjectionOutcome::{NotRequested, OptedOut};
         !matches!(self.outcome, NotRequested | OptedOut)
     }
@@ -187,6 +213,40 @@ impl WorkloadResult {
         let mut warnings = self.warnings.iter();
         matches!(self.outcome, Skipped | Unchanged)
             || warnings.any(|warning| warning.diagnostic.code.effect() == Effect::Assumption)
+    }
+
+    /// Returns why a pod that gets a drainer is not drained; `None` if nothing is known of it.
+    pub fn obstacle(&self) -> Option<&Diagnostic> {
+        let plan = self.plan.as_ref()?;
+        let is_socket = matches!(plan.admin.first.address, AdminAddress::Path(_));
+        self.warning(Code::NoAdmin).or_else(|| {
+            let unreachable = self.warning(Code::SocketNotReachable);
+            unreachable.filter(|_| is_socket)
+        })
+    }
+
+    /// Returns the warning with this code.
+    pub fn warning(&self, code: Code) -> Option<&Diagnostic> {
+        let mut warnings = self.warnings.iter().map(|located| &located.diagnostic);
+        warnings.find(|warning| warning.code == code)
+    }
+
+    /// Judges the outcome by what is known.
+    pub fn verdict(&self) -> Verdict {
+        use Code::{EnvoyGuessed, HookRedirected, Misplaced, SettingsWithoutInject, UnknownKey};
+        use InjectionOutcome::{Denied, Injected, NotRequested, Skipped, Unchanged};
+        let has = |code| self.warning(code).is_some();
+        let mut reasons = self.reasons.iter().map(|reason| reason.diagnostic.code);
+        match self.outcome {
+            Unchanged | Denied => Verdict::Finding,
+            Skipped if reasons.any(|code| code != Code::UnknownKind) => Verdict::Finding,
+            Injected if self.obstacle().is_some() || has(HookRedirected) => Verdict::Finding,
+            NotRequested if has(Misplaced) || has(UnknownKey) => Verdict::Finding,
+            Skipped => Verdict::Unknown,
+            Injected if has(EnvoyGuessed) => Verdict::Unknown,
+            NotRequested if has(SettingsWithoutInject) => Verdict::Unknown,
+            _ => Verdict::Fine,
+        }
     }
 
     /// Forgets the lines, for an object that is not from a file.
@@ -214,16 +274,38 @@ impl WorkloadResult {
     }
 }
 
-/// The decision on a pod, and the diagnostics of annotations that are not strings.
+/// What is wrong with the annotations that a Gateway's controller gives to its pods.
+fn gateway_diagnostics(
+    object: &WorkloadObject<'_>,
+    context: &ManifestContext,
+    defaults: &Defaults,
+) -> Vec<Diagnostic> {
+    let annotations = &object.value["spec"]["infrastructure"]["annotations"];
+    if !object.is_gateway() || annotations.get(INJECT).is_none() {
+        return Vec::new();
+    }
+    let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "envoy"}]}});
+    let pod_context = PodContext::new(object.namespace, token(&[]));
+    let (decision, mut found) = decide_pod(&pod, &pod_context, context, defaults);
+    if let Decision::Deny { reasons, .. } = decision {
+        found.extend(reasons);
+    }
+    found.retain(|diagnostic| diagnostic.code == Code::BadValue);
+    found
+}
+
+/// The decision on a pod, and why the API server would reject it: annotations that are not strings, invalid names.
 fn decide_pod(
     pod: &Value,
     context: &PodContext<'_>,
     known: &ManifestContext,
     defaults: &Defaults,
 ) -> (Decision, Vec<Diagnostic>) {
-    let (pod, not_strings) = take_non_strings(pod.clone());
+    let (pod, mut rejected) = take_non_strings(pod.clone());
     let decision = match PodView::decode(&pod.to_string()) {
         Ok(view) => {
+            let invalid_name = view.invalid_name();
+            rejected.extend(invalid_name.map(|reason| Code::NotAPod.diagnostic(reason)));
             let configurations = known.configurations(context.namespace, &view, &pod);
             let context = PodContext {
                 configurations: Some(&configurations),
@@ -236,7 +318,7 @@ fn decide_pod(
             warnings: Vec::new(),
         },
     };
-    (decision, not_strings)
+    (decision, rejected)
 }
 
 /// Reports annotations under our prefix that are not strings, for which the API server rejects the pod: to YAML `90` is
@@ -284,8 +366,6 @@ fn token_of(object: &ObjectName, pod: &Value, seed: &str) -> drainer::Token {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

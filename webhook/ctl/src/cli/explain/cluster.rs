@@ -50,8 +50,6 @@ pub(super) struct ClusterObject {
     pub(super) value: Value,
     /// The object, if it is a pod, which may run already, unlike those of a template.
     pub(super) pod: Option<Pod>,
-    /// The labels of its pods.
-    pub(super) pod_labels: BTreeMap<String, String>,
     /// The ConfigMaps that its pods mount.
     pub(super) context: ManifestContext,
 }
@@ -120,17 +118,9 @@ impl ObjectArg {
             object.shift_remove("status");
         }
         let context = read_config_maps(reader, namespace, &value).await;
-        let templates = objects(&value)
-            .into_iter()
-            .filter_map(|object| object.template);
-        let labels = templates.map(|template| &template.pod["metadata"]["labels"]);
-        let labels = labels
-            .filter_map(|labels| BTreeMap::deserialize(labels).ok())
-            .next();
         Ok(ClusterObject {
             name: format!("{}/{name}", kind.kind.to_lowercase()),
             namespace: namespace.to_owned(),
-            pod_labels: labels.unwrap_or_default(),
             value,
             pod,
             context,

@@ -1,10 +1,10 @@
 //! The JSON output of `explain`. The names and values of its fields are stable.
 
 use admission::{AdminCandidates, AdminEndpoint, ContainerList, DrainPlan, ShutdownManager};
-use drainer::{Config, ReadinessProbe};
+use drainer::ReadinessProbe;
 use serde_json::{Value, json};
 
-use super::timeline::{TimelineEvent, timeline};
+use super::timeline::{Prospect, TimelineEvent, planned, timeline};
 use crate::offline::{LocatedDiagnostic, Message, WorkloadResult};
 use crate::running_pod::{RunningDrainer, RunningPod};
 
@@ -55,7 +55,7 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         "port": drainer.config.settings.port,
         "grace": drainer.grace,
         "settings": settings.collect::<Value>(),
-        "timeline": termination(&drainer.config, drainer.grace, &[]),
+        "timeline": events(timeline(&drainer.config, drainer.grace, &[], None, Prospect::Drain)),
     })
 }
 
@@ -75,7 +75,8 @@ fn pod(file: &str, workload: &WorkloadResult) -> Value {
         "outcome": workload.outcome,
         "reasons": workload.reasons.iter().map(reason).collect::<Value>(),
         "warnings": workload.warnings.iter().map(reason).collect::<Value>(),
-        "plan": workload.plan.as_deref().map(plan),
+        "verdict": workload.verdict(),
+        "plan": workload.plan.as_deref().map(|it| plan(it, Prospect::of(workload))),
     })
 }
 
@@ -99,7 +100,7 @@ fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
     })
 }
 
-fn plan(plan: &DrainPlan) -> Value {
+fn plan(plan: &DrainPlan, prospect: Prospect) -> Value {
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
     // The shutdown manager whose container is removed.
@@ -127,7 +128,7 @@ fn plan(plan: &DrainPlan) -> Value {
         "replacesHook": plan.replaced_hook.is_some(),
         "readinessProbes": plan.drainer.readiness_probes.iter().map(probe).collect::<Value>(),
         "settings": settings,
-        "timeline": termination(&plan.drainer, plan.grace.to, &plan.ended_at_once),
+        "timeline": events(planned(plan, prospect)),
     })
 }
 
@@ -141,9 +142,9 @@ fn admin(admin: &AdminCandidates) -> Value {
     }
 }
 
-/// The timeline of the pod's termination.
-fn termination(drainer: &Config, grace: i64, ended_at_once: &[String]) -> Value {
-    let events = timeline(drainer, grace, ended_at_once).into_iter();
+/// The timeline of a pod's termination.
+fn events(events: Vec<TimelineEvent>) -> Value {
+    let events = events.into_iter();
     let event = |TimelineEvent { at, name, text }| json!({"seconds": at.as_secs_f64(), "event": name, "text": text});
     events.map(event).collect()
 }

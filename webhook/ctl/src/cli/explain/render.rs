@@ -9,11 +9,11 @@ use anstyle::{AnsiColor, Style};
 use drainer::Config;
 use drainer::duration::format;
 
-use super::timeline::{TimelineEvent, timeline};
+use super::timeline::{Prospect, TimelineEvent, planned, timeline};
 use crate::object_name::ObjectName;
-use crate::offline::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
+use crate::offline::{InjectionOutcome, LocatedDiagnostic, Verdict, WorkloadResult};
 use crate::running_pod::{RunningDrainer, RunningPod, RunningSetting};
-use crate::text::PrintableText;
+use crate::text::{PrintableText, WIDTH, width};
 
 /// Settings that are printed even with their default values.
 const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
@@ -33,13 +33,12 @@ const MOVED: &str = ", moved to the end of initContainers, as a native sidecar";
 /// A setting as it is listed: its name and value, its source, and whether it is set for this pod, and so not dimmed.
 type ListedSetting<'a> = (&'a str, &'a str, String, bool);
 
-/// Renders explanations, with styles or without; empty if there are none.
+/// Renders explanations to `out`; empty if there are none.
 pub(super) fn render(
     pods: &[(String, WorkloadResult)],
     running: &[RunningPod],
-    styled: bool,
+    mut out: PrintableText,
 ) -> PrintableText {
-    let mut out = PrintableText::new(styled);
     if pods.is_empty() && running.is_empty() {
         return out;
     }
@@ -63,42 +62,62 @@ pub(super) fn render(
 }
 
 fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
-    use AnsiColor::{Green, Red, White, Yellow};
-    use InjectionOutcome::{
-        AlreadyInjected, Denied, Injected, NotRequested, OptedOut, Skipped, Unchanged,
-    };
     let (object, line) = (&pod.object, pod.line);
-    let (mark, color, text) = match pod.outcome {
-        Injected => ("✔", Green, "gets a drainer"),
-        Skipped | AlreadyInjected => ("!", Yellow, "gets no drainer"),
-        Unchanged => ("!", Yellow, "gets no drainer: its document is not changed"),
-        Denied => ("✘", Red, "is denied"),
-        NotRequested | OptedOut => ("·", White, "does not request a drainer"),
-    };
+    let (mark, color, text) = headline(pod);
     push_title(out, mark, color, object);
-    out.push(format_args!(" {text}  "));
     let place = if line > 0 {
         format!("{file}:{line}")
     } else {
         file.to_owned()
     };
+    let (text, column) = (format!(" {text}"), 2 + width(&object.to_string()));
+    if column + width(&text) + 2 + width(&place) <= *WIDTH {
+        out.push(text + "  ");
+    } else {
+        out.push_wrapped(column, &text);
+        out.push("  ");
+    }
     out.push_styled(Style::new().dimmed(), place);
     out.end_line();
     render_reasons(out, line, &pod.reasons, color);
     if let Some(plan) = &pod.plan {
         out.end_line();
-        for (label, text) in plan_rows(plan) {
+        for (label, text) in plan_rows(plan, pod) {
             out.push_row(Style::new().bold(), label, &text);
         }
         out.end_line();
         render_settings(out, &plan.settings.rows());
         out.end_line();
-        render_timeline(
-            out,
-            &timeline(&plan.drainer, plan.grace.to, &plan.ended_at_once),
-        );
+        render_timeline(out, &planned(plan, Prospect::of(pod)));
     }
-    render_reasons(out, line, &pod.warnings, Yellow);
+    render_reasons(out, line, &pod.warnings, AnsiColor::Yellow);
+}
+
+/// The mark of a pod, its color, and what happens to it in short.
+fn headline(pod: &WorkloadResult) -> (&'static str, AnsiColor, &'static str) {
+    use AnsiColor::{Green, Red, White, Yellow};
+    use InjectionOutcome::{
+        AlreadyInjected, Denied, Injected, NotRequested, OptedOut, Skipped, Unchanged,
+    };
+    let verdict = pod.verdict();
+    match (pod.outcome, verdict) {
+        (Injected, Verdict::Fine) => ("✔", Green, "gets a drainer"),
+        (Injected, Verdict::Unknown) => {
+            ("?", Yellow, "gets a drainer, though it may have no Envoy")
+        }
+        (Injected, _) if pod.obstacle().is_some() => {
+            ("!", Yellow, "gets a drainer, but cannot be drained")
+        }
+        (Injected, _) => ("!", Yellow, "gets a drainer, but may not be drained"),
+        (Skipped, Verdict::Unknown) => ("?", Yellow, "has pods that are not known here"),
+        (Skipped, _) => ("!", Yellow, "gets no drainer"),
+        (Unchanged, _) => ("!", Yellow, "gets no drainer: its document is not changed"),
+        (Denied, _) => ("✘", Red, "is denied"),
+        (AlreadyInjected, _) => ("·", White, "has a drainer already"),
+        (NotRequested, Verdict::Finding) => ("!", Yellow, "does not request a drainer"),
+        (NotRequested, Verdict::Unknown) => ("?", Yellow, "does not request a drainer"),
+        (NotRequested | OptedOut, _) => ("·", White, "does not request a drainer"),
+    }
 }
 
 /// Renders the start of the line about a pod.
@@ -126,8 +145,11 @@ fn render_reasons(
     }
 }
 
-/// Where the drainer finds Envoy's admin interface.
-fn describe_admin(plan: &DrainPlan) -> String {
+/// Where the drainer finds Envoy's admin interface, if it can.
+fn describe_admin(plan: &DrainPlan, pod: &WorkloadResult) -> String {
+    if let Some(obstacle) = pod.obstacle() {
+        return format!("none that the drainer can call ({})", obstacle.code);
+    }
     let describe = |it: &AdminEndpoint| format!("{} ({})", it.address, it.source);
     or_else_found(&plan.drainer, plan.admin.iter().map(describe).collect())
 }
@@ -140,7 +162,7 @@ fn or_else_found(drainer: &Config, mut addresses: Vec<String>) -> String {
 }
 
 /// The rows of a plan: labels and texts.
-fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
+fn plan_rows(plan: &DrainPlan, pod: &WorkloadResult) -> Vec<(&'static str, String)> {
     use EnvoyContainerSource::{Guess, Image, OnlyContainer};
     let (drainer, sidecar) = (&plan.drainer, plan.sidecar);
     let GracePeriod { from, to } = &plan.grace;
@@ -166,7 +188,7 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     };
     let mut rows = vec![
         ("envoy", envoy),
-        ("admin", describe_admin(plan)),
+        ("admin", describe_admin(plan, pod)),
         ("drainer", form),
         ("grace", grace),
     ];
@@ -198,7 +220,7 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         let text = format!("to be certain, annotate {}", annotations.join(" and "));
         rows.push(("assumed", text));
     }
-    if !plan.has_readiness_probe {
+    if plan.readiness_failure.is_none() {
         let text = format!(
             "`{name}` has no readiness probe: new pods get requests before Envoy listens; docs/examples/deployment.yaml has one"
         );
@@ -288,7 +310,7 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     });
     push_settings(out, &listed.collect::<Vec<_>>());
     out.end_line();
-    render_timeline(out, &timeline(config, grace, &[]));
+    render_timeline(out, &timeline(config, grace, &[], None, Prospect::Drain));
 }
 
 fn render_settings(out: &mut PrintableText, settings: &[SettingRow]) {
@@ -317,7 +339,15 @@ fn push_settings(out: &mut PrintableText, settings: &[ListedSetting<'_>]) {
     for (name, value, source, is_set) in settings {
         let dimmed = (!is_set).then(|| Style::new().dimmed());
         let style = dimmed.unwrap_or_default();
-        out.push(format_args!("    {name:<name_width$}{value:>width$}  "));
+        let row = format!("    {name:<name_width$}{value:>width$}");
+        if row.chars().count() + 2 + source.len() > *WIDTH {
+            out.push(row);
+            out.end_line();
+            out.push("     ");
+        } else {
+            out.push(row);
+        }
+        out.push("  ");
         out.push_styled(style, source);
         out.end_line();
     }
