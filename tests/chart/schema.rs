@@ -158,6 +158,9 @@ fn schema_has_every_setting_with_its_description_and_default() {
     let installation = [
         ("pollInterval", "duration"),
         ("graceMargin", "duration"),
+        ("maxDrainDelay", "duration"),
+        ("maxWaitForReplacement", "duration"),
+        ("maxDrainTimeout", "duration"),
         ("logLevel", "logLevel"),
     ];
     let installation = installation.map(|(name, kind)| (name.to_owned(), kind));

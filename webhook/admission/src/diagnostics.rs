@@ -323,6 +323,10 @@ codes! {
          by `explain` for objects of a cluster.",
         "annotate `admin-address`",
         due to "envoy-container", "admin-address";
+    AboveMaximum = 88, Assumption,
+        "A value of the pod, or one that follows from its grace period or its shutdown manager, is above the \
+         installation's maximum, which is used instead.",
+        "annotate a value up to the maximum, or have the maximum raised";
 }
 
 // === impl Code ===

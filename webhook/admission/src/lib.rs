@@ -63,7 +63,7 @@ pub use review::{
     admit_pod,
 };
 pub use settings::{
-    ContainerName, Defaults, DrainerApiDefaults, ExistingHook, NativeSidecar, OnInvalid,
+    ContainerName, Defaults, DrainerApiDefaults, ExistingHook, Maxima, NativeSidecar, OnInvalid,
     PodSettings, SettingRow, SettingSource, Settings,
 };
 pub use shutdown_manager::{ManagerProduct, ShutdownManager};

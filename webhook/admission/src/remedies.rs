@@ -5,6 +5,8 @@
     reason = "the rows of the tables are literals"
 )]
 
+use std::time::Duration;
+
 use drainer::Token;
 use serde_json::{Value, json};
 
@@ -453,6 +455,9 @@ fn warnings() -> Vec<Row> {
     };
     let mut lenient = plain(json!({"drain-timeout": "90"}));
     lenient.defaults.on_invalid = OnInvalid::Warn;
+    let mut limited = plain(json!({"drain-timeout": "900s"}));
+    limited.defaults.on_invalid = OnInvalid::Warn;
+    limited.defaults.maxima.drain_timeout = Duration::from_secs(300);
     let mut pod_level = plain(json!({"cpu-request": "50m"}));
     pod_level.object["spec"]["resources"] = json!({"requests": {"cpu": "1"}});
     let mut large = plain(json!({}));
@@ -516,6 +521,14 @@ fn warnings() -> Vec<Row> {
             Code::DefaultUsed,
             lenient,
             vec![set([("@drain-timeout", json!("90s"))])],
+        ),
+        (
+            Code::AboveMaximum,
+            limited,
+            vec![
+                set([("@drain-timeout", json!("300s"))]),
+                change(|case| case.defaults.maxima.drain_timeout = Duration::from_secs(900)),
+            ],
         ),
         (
             Code::LongGracePeriod,

@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use drainer::duration::format;
 use drainer::settings::drain_setting_definitions;
 use drainer::{
     AdminAddress, DrainSettings, InvalidValue, MAX_DURATION, SettingConflict, SettingDefinition,
@@ -412,6 +413,8 @@ pub struct Defaults {
     pub settings: Settings,
     /// Whether the drainers' user is left to OpenShift's security context constraints.
     pub openshift: bool,
+    /// The most that is added to a pod's termination.
+    pub maxima: Maxima,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     pub grace_margin: Duration,
     pub log_level: Level,
@@ -421,6 +424,15 @@ pub struct Defaults {
     pub release_namespace: String,
     /// How drainers call this webhook; `None` if they cannot.
     pub drainer_api: Option<DrainerApiDefaults>,
+}
+
+/// The most that pods may set, or that follows from what they have: the parts of a drain's time limit. A pod's own grace
+/// period may be longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Maxima {
+    pub drain_delay: Duration,
+    pub wait_for_replacement: Duration,
+    pub drain_timeout: Duration,
 }
 
 /// How drainers call this webhook, and what for.
@@ -447,6 +459,50 @@ pub enum OnInvalid {
     Warn,
 }
 
+// === impl Maxima ===
+
+impl Maxima {
+    /// Each with the setting's name and its value in `timing`.
+    fn of<'t>(&self, timing: &'t mut Timing) -> [(&'static str, Duration, &'t mut Duration); 3] {
+        let Self {
+            drain_delay,
+            wait_for_replacement,
+            drain_timeout,
+        } = *self;
+        let wait = &mut timing.wait_for_replacement;
+        [
+            ("drain-delay", drain_delay, &mut timing.drain_delay),
+            ("wait-for-replacement", wait_for_replacement, wait),
+            ("drain-timeout", drain_timeout, &mut timing.drain_timeout),
+        ]
+    }
+
+    /// Returns why an installation's defaults exceed them.
+    pub fn errors(&self, defaults: &PodSettings) -> Vec<String> {
+        let mut timing = defaults.drain.timing;
+        let exceeded = self.of(&mut timing).into_iter();
+        let exceeded = exceeded.filter(|(_, maximum, value)| **value > *maximum);
+        let describe = |(name, maximum, value): (&str, Duration, &mut Duration)| {
+            let (maximum, value) = (format(maximum), format(*value));
+            format!(
+                "{name} {value} is more than max-{name} {maximum}: lower the one or raise the other"
+            )
+        };
+        exceeded.map(describe).collect()
+    }
+}
+
+impl Default for Maxima {
+    /// What the settings allow.
+    fn default() -> Self {
+        Self {
+            drain_delay: MAX_DURATION,
+            wait_for_replacement: MAX_DURATION,
+            drain_timeout: MAX_DURATION,
+        }
+    }
+}
+
 // === impl Defaults ===
 
 impl Defaults {
@@ -457,6 +513,7 @@ impl Defaults {
             image: image.into(),
             settings: Settings::default(),
             openshift: false,
+            maxima: Maxima::default(),
             grace_margin: Duration::from_secs(15),
             log_level: Level::INFO,
             on_invalid: OnInvalid::Deny,

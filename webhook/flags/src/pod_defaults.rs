@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admission::settings;
-use admission::{Defaults, NativeSidecar, OnInvalid, PodSettings, Settings};
+use admission::{Defaults, Maxima, NativeSidecar, OnInvalid, PodSettings, Settings};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
@@ -40,6 +40,18 @@ pub struct PodDefaultsArgs {
     #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = format(Defaults::new("", "").grace_margin).to_string())]
     grace_margin: Duration,
+    /// Maximum of the annotation drain-delay. Above it, a pod is denied, or gets the maximum with a warning.
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Maxima::default().drain_delay).to_string())]
+    max_drain_delay: Duration,
+    /// Maximum of the annotation wait-for-replacement, as for drain-delay.
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Maxima::default().wait_for_replacement).to_string())]
+    max_wait_for_replacement: Duration,
+    /// Maximum of drain-timeout, as for drain-delay, also where it follows from a pod's own grace period.
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Maxima::default().drain_timeout).to_string())]
+    max_drain_timeout: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(
         long,
@@ -71,11 +83,18 @@ impl PodDefaultsArgs {
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         let SettingsArgs(mut settings) = self.settings;
         settings.drain.timing.poll_interval = self.poll_interval;
+        let maxima = Maxima {
+            drain_delay: self.max_drain_delay,
+            wait_for_replacement: self.max_wait_for_replacement,
+            drain_timeout: self.max_drain_timeout,
+        };
+        let above = maxima.errors(&settings);
         match (parse_image(self.image), Settings::try_new(settings)) {
-            (Ok(image), Ok(settings)) => Ok(Defaults {
+            (Ok(image), Ok(settings)) if above.is_empty() => Ok(Defaults {
                 image,
                 settings,
                 openshift: self.openshift,
+                maxima,
                 grace_margin: self.grace_margin,
                 log_level: self.drainer_log_level,
                 on_invalid: self.on_invalid,
@@ -83,7 +102,7 @@ impl PodDefaultsArgs {
                 drainer_api: None,
             }),
             (image, settings) => {
-                let settings = settings.err().into_iter().flatten();
+                let settings = settings.err().into_iter().flatten().chain(above);
                 let reasons = image.err().into_iter().chain(settings).collect();
                 Err(InvalidDefaults(reasons))
             }
@@ -214,7 +233,7 @@ mod tests {
         }
         const HALF: Duration = Duration::from_secs(30);
         type Change = fn(&mut Defaults);
-        let table: [(&str, Change); 18] = [
+        let table: [(&str, Change); 21] = [
             ("--release-namespace=infra", |d| {
                 d.release_namespace = "infra".into()
             }),
@@ -248,6 +267,13 @@ mod tests {
                 timing(d, |t| t.poll_interval = HALF)
             }),
             ("--grace-margin=30s", |d| d.grace_margin = HALF),
+            ("--max-drain-delay=30s", |d| d.maxima.drain_delay = HALF),
+            ("--max-wait-for-replacement=30s", |d| {
+                d.maxima.wait_for_replacement = HALF
+            }),
+            ("--max-drain-timeout=60s", |d| {
+                d.maxima.drain_timeout = HALF * 2
+            }),
             ("--cpu-request=7m", |d| {
                 resources(d, |r| r.cpu_request = quantity("7m"))
             }),
@@ -301,6 +327,10 @@ mod tests {
             (
                 ["--drain-timeout=5s"].as_slice(),
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default)",
+            ),
+            (
+                &["--max-drain-timeout=30s"],
+                "drain-timeout 60s is more than max-drain-timeout 30s: lower the one or raise the other",
             ),
             (
                 &["--poll-interval=0s"],

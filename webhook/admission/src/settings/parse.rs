@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use drainer::duration;
+
 use super::{
     Defaults, NativeSidecar, OnInvalid, SettingRow, SettingSource, Settings, all, definition,
 };
@@ -56,9 +58,11 @@ impl ParsedSettings {
         };
         parsed.set_manager_defaults(manager_defaults);
         parsed.read(&annotations, completes);
+        parsed.cap(defaults, &base);
         let grace = Duration::from_secs(pod.grace_period().try_into().unwrap_or(0));
         let settings = &mut parsed.settings;
         settings.extend_drain_timeout(grace, defaults.grace_margin);
+        parsed.cap(defaults, &base);
         // Once more, since an annotation may also contradict the default that comes in place of the manager's value.
         for _ in 0..2 {
             parsed.revert_conflicts(manager_defaults, &base, defaults.on_invalid);
@@ -110,6 +114,35 @@ impl ParsedSettings {
                 Err(error) => self
                     .warnings
                     .push(unused(&default.origin, &error.to_string())),
+            }
+        }
+    }
+
+    /// Caps each value above the installation's maximum, with a warning; one that is annotated is a bad value, unless the
+    /// installation only warns.
+    fn cap(&mut self, defaults: &Defaults, base: &Settings) {
+        let mut timing = self.settings.values.drain.timing;
+        for (name, maximum, value) in defaults.maxima.of(&mut timing) {
+            if *value <= maximum {
+                continue;
+            }
+            let source = self.settings.source(name);
+            let limit = format!(
+                "the installation's maximum is {}",
+                duration::format(maximum)
+            );
+            let detail = format!("`{name}` {}: {limit}", self.settings.describe(name));
+            if source == SettingSource::Annotation && defaults.on_invalid == OnInvalid::Deny {
+                let detail = format!("`{PREFIX}{name}`: {}: {limit}", duration::format(*value));
+                self.bad_values.push(Code::BadValue.about(name, detail));
+                self.defaulted.push(name);
+                self.settings.revert(name, base);
+            } else {
+                let detail = format!("{detail}, which is used");
+                self.warnings.push(Code::AboveMaximum.about(name, detail));
+                let setting = (definition(name).value)(&mut self.settings.values);
+                let set = setting.set(&duration::format(maximum).to_string());
+                set.expect("a formatted value parses");
             }
         }
     }
@@ -440,9 +473,10 @@ mod keys_tests {
 
 #[cfg(test)]
 mod pod_tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::settings::Maxima;
 
     #[test]
     fn pod_that_runs_to_completion_is_not_always_a_jobs() {
@@ -468,6 +502,92 @@ mod pod_tests {
                 (minimum, allows_plain),
                 "{pod}"
             );
+        }
+    }
+
+    /// The values of the maxima's settings, and the details of bad values and warnings.
+    fn limited(
+        annotations: &Value,
+        grace: i64,
+        manager: &[(&'static str, &str)],
+        on_invalid: OnInvalid,
+    ) -> (String, Vec<String>, Vec<String>) {
+        let secs = Duration::from_secs;
+        let defaults = Defaults {
+            maxima: Maxima {
+                drain_delay: secs(30),
+                wait_for_replacement: secs(60),
+                drain_timeout: secs(120),
+            },
+            on_invalid,
+            ..Defaults::new("", "")
+        };
+        let manager = manager.iter().map(|(setting, value)| ManagerDefault {
+            setting,
+            value: (*value).to_owned(),
+            origin: String::new(),
+        });
+        let manager: Vec<_> = manager.collect();
+        let spec = json!({"terminationGracePeriodSeconds": grace});
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": spec}).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let parsed = ParsedSettings::parse(&pod, false, &defaults, &manager);
+        let names = ["drain-delay", "wait-for-replacement", "drain-timeout"];
+        let values = names.map(|name| parsed.settings.values.format(name));
+        let details = |all: Vec<Diagnostic>, code| {
+            let checked = all.into_iter().map(|it| {
+                assert_eq!(it.code, code);
+                it.detail
+            });
+            checked.collect()
+        };
+        (
+            values.join(" "),
+            details(parsed.bad_values, Code::BadValue),
+            details(parsed.warnings, Code::AboveMaximum),
+        )
+    }
+
+    #[test]
+    fn values_above_the_maximum_are_denied_or_capped() {
+        let annotations = json!({
+            "envoy-drainer.dev/drain-delay": "5m",
+            "envoy-drainer.dev/wait-for-replacement": "60s",
+            "envoy-drainer.dev/drain-timeout": "1h",
+        });
+        let (values, bad_values, warnings) = limited(&annotations, 30, &[], OnInvalid::Deny);
+        assert_eq!((&*values, warnings), ("0s 60s 60s", vec![]));
+        let detail = |name: &str, value: &str, maximum: &str| {
+            format!("`envoy-drainer.dev/{name}`: {value}: the installation's maximum is {maximum}")
+        };
+        let want = [
+            detail("drain-delay", "300s", "30s"),
+            detail("drain-timeout", "3600s", "120s"),
+        ];
+        assert_eq!(bad_values, want);
+        let (values, bad_values, warnings) = limited(&annotations, 30, &[], OnInvalid::Warn);
+        assert_eq!((&*values, bad_values), ("30s 60s 120s", vec![]));
+        let want = "`drain-delay` 300s: the installation's maximum is 30s, which is used";
+        assert_eq!((warnings.len(), &*warnings[0]), (2, want));
+    }
+
+    #[test]
+    fn derived_and_adopted_values_are_capped() {
+        let none = json!({});
+        for (grace, manager, want, warned) in [
+            (30, &[][..], "0s 0s 60s", false),
+            (120, &[], "0s 0s 105s", false),
+            (930, &[], "0s 0s 120s", true),
+            (30, &[("drain-timeout", "10m")], "0s 0s 120s", true),
+            (30, &[("drain-delay", "1m")], "30s 0s 60s", true),
+        ] {
+            let (values, bad_values, warnings) = limited(&none, grace, manager, OnInvalid::Deny);
+            assert_eq!(
+                (&*values, bad_values),
+                (want, vec![]),
+                "{grace} {manager:?}"
+            );
+            assert_eq!(!warnings.is_empty(), warned, "{grace} {manager:?}");
         }
     }
 }
