@@ -100,9 +100,9 @@ fn what_cannot_be_judged_is_told() {
         assert!(stderr.contains(told), "{documents}{stderr}");
     }
     assert_eq!(lint(&["no-such-file.yaml"]).status.code(), Some(3));
-    let strict = ["--strict", manifest, "no-such-file.yaml"];
+    let strict = ["--strict", "lint/sleep.yaml", "no-such-file.yaml"];
     assert_eq!(lint(&strict).status.code(), Some(1));
-    assert_eq!(lint(&["-n=shop", manifest]).status.code(), Some(2));
+    assert_eq!(lint(&["-n=shop", "lint/sleep.yaml"]).status.code(), Some(2));
 }
 
 #[test]
