@@ -1,6 +1,5 @@
 //! Output of the command line: the only place that writes to stdout and stderr.
 
-use std::env;
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
