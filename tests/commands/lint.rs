@@ -65,7 +65,7 @@ fn warnings_fail_only_with_strict() {
 
 #[test]
 fn what_cannot_be_judged_is_told() {
-    let rollout = "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: edge}\n\
+    let service = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: edge}\n\
         spec: {template: {spec: {containers: [{name: envoy}]}}}\n";
     let pod = |hook: &str| {
         format!(
@@ -75,7 +75,7 @@ fn what_cannot_be_judged_is_told() {
     };
     let get = pod("{httpGet: {path: /healthcheck/fail, port: 9901}}");
     let unknown =
-        "stdin:1: warning: Rollout edge: its hooks are not checked: this kind is not known";
+        "stdin:1: warning: Service edge: its hooks are not checked: this kind is not known";
     let table = [
         (String::new(), 3, "stdin:1: skipped: nothing to check"),
         (
@@ -83,14 +83,14 @@ fn what_cannot_be_judged_is_told() {
             3,
             "stdin:1: skipped",
         ),
-        (rollout.to_owned(), 3, unknown),
+        (service.to_owned(), 3, unknown),
         (
             pod("{tcpSocket: {port: 1}}"),
             3,
             "the action of one is not known",
         ),
         ("a: [".to_owned(), 3, "stdin:1:4: error: "),
-        (rollout.to_owned() + &get, 1, unknown),
+        (service.to_owned() + &get, 1, unknown),
         (pod("{httpGet: {path: /wait, port: 8090}}"), 0, "0 errors"),
     ];
     for (documents, code, told) in table {
