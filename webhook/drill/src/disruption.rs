@@ -1,9 +1,6 @@
-//! What a drill does to the pods, and the rights that it needs.
+//! What a drill does to the pods, and where its load runs.
 
-use kubernetes::Right;
 use serde::{Deserialize, Serialize};
-
-use crate::workload::{WorkloadKind, WorkloadName};
 
 /// What is done to the pods of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
@@ -30,40 +27,4 @@ pub enum LoadOrigin {
     Cluster,
     /// In this process.
     Here,
-}
-
-// === impl Disruption ===
-
-impl Disruption {
-    /// The rights of a drill in the namespace of the workload.
-    pub(super) fn rights(self, workload: &WorkloadName, origin: LoadOrigin) -> Vec<Right> {
-        let resource = workload.kind.resource();
-        let mut rights = vec![
-            Right("get", "apps", resource),
-            Right("list", "", "pods"),
-            Right("watch", "", "pods"),
-            match self {
-                Self::Rollout => Right("patch", "apps", resource),
-                Self::Evict => Right("create", "", "pods/eviction"),
-                Self::Delete => Right("delete", "", "pods"),
-                Self::Scale(_) => Right("patch", "apps", scale(workload.kind)),
-            },
-        ];
-        if origin == LoadOrigin::Cluster {
-            rights.extend([
-                Right("create", "batch", "jobs"),
-                Right("delete", "batch", "jobs"),
-                Right("get", "", "pods/log"),
-            ]);
-        }
-        rights
-    }
-}
-
-fn scale(kind: WorkloadKind) -> &'static str {
-    match kind {
-        WorkloadKind::Deployment => "deployments/scale",
-        WorkloadKind::StatefulSet => "statefulsets/scale",
-        WorkloadKind::DaemonSet => "daemonsets/scale",
-    }
 }

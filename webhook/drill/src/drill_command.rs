@@ -11,7 +11,7 @@ use ctl::cli::terminal::{UNKNOWN, UsageError, ask, exit_code, print, report};
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
 use drainer::duration;
-use kubernetes::{ClusterReader, Right};
+use kubernetes::ClusterReader;
 use load::job::LoadJob;
 use tokio::sync::watch;
 
@@ -125,8 +125,6 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let disruption = args.disruption.disruption();
     let (reader, namespace) = args.cluster.connect_in(args.namespace).await?;
     let client = WorkloadClient::new(reader.clone(), namespace.clone(), args.workload.clone());
-    let rights = disruption.rights(&args.workload, args.from);
-    check_rights(&reader, &rights, &namespace).await?;
     let workload = client.workload().await?;
     let name = &args.workload;
     let missing = || anyhow!("there is no {name} in the namespace `{namespace}`");
@@ -193,26 +191,6 @@ fn interruption(disruption: Disruption, has_disrupted: bool) -> &'static str {
         (true, Disruption::Rollout) => "interrupted; the rollout goes on",
         (true, _) => "interrupted",
     }
-}
-
-/// Fails with all rights that are missing.
-async fn check_rights(
-    reader: &ClusterReader,
-    needed: &[Right],
-    namespace: &str,
-) -> anyhow::Result<()> {
-    let mut missing = Vec::new();
-    for right in needed {
-        if !reader.has_right(*right, Some(namespace)).await? {
-            missing.push(right.to_string());
-        }
-    }
-    ensure!(
-        missing.is_empty(),
-        "you may not {} in the namespace `{namespace}`",
-        missing.join(", ")
-    );
-    Ok(())
 }
 
 /// Fails if the drill would not show what the disruption does.

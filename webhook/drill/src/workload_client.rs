@@ -66,7 +66,8 @@ impl WorkloadClient {
         let (api, resource) = (self.workloads(), self.name.kind.resource());
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let scaled = api.patch_scale(&self.name.name, &params, &patch);
-        self.call("patch", resource, scaled).await.map(drop)
+        let resource = format!("{resource}/scale");
+        self.call("patch", &resource, scaled).await.map(drop)
     }
 
     /// Evicts a pod. Returns the reason if a disruption budget does not allow it now.

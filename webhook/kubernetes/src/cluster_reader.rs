@@ -9,7 +9,6 @@ use std::time::Duration;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
@@ -22,7 +21,6 @@ use tokio::time::timeout;
 use crate::config::connect;
 use crate::read_error::{ReadError, api_call};
 use crate::requests::{self, Item};
-use crate::right::Right;
 
 /// Longer than a healthy API server takes for a page.
 pub const DEADLINE: Duration = Duration::from_secs(15);
@@ -108,26 +106,6 @@ impl ClusterReader {
     pub async fn version(&self) -> Result<Info, ReadError> {
         let call = api_call("get", "/version", None);
         with_deadline(DEADLINE, call, self.client.apiserver_version()).await
-    }
-
-    /// Whether the user has a right in a namespace, or in the whole cluster.
-    pub async fn has_right(
-        &self,
-        right: Right,
-        namespace: Option<&str>,
-    ) -> Result<bool, ReadError> {
-        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(right.attributes(namespace)),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
-        };
-        let params = PostParams::default();
-        let call = api_call("create", "selfsubjectaccessreviews", None);
-        let review = with_deadline(DEADLINE, call, api.create(&params, &review)).await?;
-        Ok(review.status.is_some_and(|status| status.allowed))
     }
 
     /// Reads a namespace; `None` if there is none.

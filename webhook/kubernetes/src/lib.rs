@@ -5,7 +5,6 @@ mod cluster_reader;
 mod config;
 mod read_error;
 mod requests;
-mod right;
 mod watch;
 
 pub use change_notifier::ChangeNotifier;
@@ -15,5 +14,4 @@ pub use cluster_reader::{
 pub use config::{connect, load_config, now};
 pub use read_error::{ReadError, api_call};
 pub use requests::{get, patch};
-pub use right::Right;
 pub use watch::Change;
