@@ -27,7 +27,7 @@ use crate::drainer_api;
 use crate::events::{self, EventQueue};
 use crate::metrics;
 use crate::reports;
-use crate::server::{self, AdmitFn, ClientCa, DrainerApiPort, Limits, Server, ServerPorts};
+use crate::server::{self, AdmitFn, DrainerApiPort, Limits, Server, ServerPorts, read_client_ca};
 use crate::token::token_generator;
 
 /// Maximum length of the CAs that a drainer gets, in bytes: those of a dozen CAs.
@@ -63,7 +63,7 @@ pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Resu
     metrics::register_build(&mut registry);
     let event_metrics = events::Metrics::register(&mut registry);
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
-    let client_ca = tls.client_ca.clone().map(ClientCa::open).transpose()?;
+    let client_ca = tls.client_ca.as_deref().map(read_client_ca).transpose()?;
     let tls_min_version = tls.tls_min_version;
     let (reconciler, resolver) =
         certificate_source::open(tls, &release_namespace, &certificate_metrics).await?;

@@ -14,6 +14,7 @@ use axum::Router;
 use flags::serve::MinVersion;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -29,7 +30,7 @@ pub use admissions::AdmitFn;
 pub use limits::Limits;
 #[cfg(fuzzing)]
 pub use transport::fuzz;
-pub use transport::{ClientCa, listen};
+pub use transport::{listen, read_client_ca};
 
 /// The listeners of the three ports.
 #[derive(Debug)]
@@ -63,8 +64,8 @@ pub struct Server {
     pub resolver: Arc<CertResolver>,
     /// Minimum TLS version.
     pub tls_min_version: MinVersion,
-    /// The CAs of client certificates; if set, the TLS handshake of any other client fails.
-    pub client_ca: Option<ClientCa>,
+    /// The verifier of client certificates; if set, the TLS handshake of any other client fails.
+    pub client_ca: Option<Arc<dyn ClientCertVerifier>>,
     /// Limits of time, memory and connections.
     pub limits: Limits,
     /// The metrics that `/metrics` exposes besides the server's own.
@@ -81,7 +82,7 @@ pub struct Server {
 /// dropped, the server ends at once.
 ///
 /// # Errors
-/// If the client CA is invalid, or the system cannot start the threads of the other ports.
+/// If the system cannot start the threads of the other ports.
 pub async fn run(
     ports: ServerPorts,
     server: Server,
@@ -101,16 +102,16 @@ pub async fn run(
     let (phase_sender, phase) = watch::channel(ShutdownPhase::Serving);
     let scheduler = Arc::<Scheduler>::default();
 
-    let acceptor = TlsAcceptor::try_new(
+    let acceptor = TlsAcceptor::new(
         Arc::clone(&resolver),
         tls_min_version,
-        client_ca.as_ref(),
+        client_ca,
         Arc::clone(&scheduler),
         metrics.failed_handshakes.clone(),
-    )?;
+    );
     let port = Port {
         listener: ports.tls,
-        tls: Some(Arc::clone(&acceptor)),
+        tls: Some(acceptor),
         router: admissions::router(
             admissions,
             &limits,
@@ -150,13 +151,13 @@ pub async fn run(
     let probes = probes.context("cannot serve probes and metrics")?;
 
     let drainer_api = drainer_api.map(|api| {
-        let acceptor = TlsAcceptor::try_new(
+        let acceptor = TlsAcceptor::new(
             resolver,
             tls_min_version,
             None,
             Arc::default(),
             api.failed_handshakes,
-        )?;
+        );
         let metrics = metrics.for_port("drainer-api");
         let thread = start_thread("drainer-api", async move || {
             let port = Port {
@@ -189,9 +190,5 @@ pub async fn run(
         Ok(())
     };
     // A thread that fails ends the process, which is restarted: it must not stay ready without that port.
-    let served = async { tokio::try_join!(phases, port.serve(), probes, drainer_api) };
-    tokio::select! {
-        served = served => served.map(drop),
-        never = acceptor.watch_client_ca(client_ca) => match never {},
-    }
+    tokio::try_join!(phases, port.serve(), probes, drainer_api).map(drop)
 }

@@ -85,7 +85,7 @@ pub struct TlsArgs {
     #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
     pub tls_min_version: MinVersion,
     /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the
-    /// webhook: use it only if API servers present one. The file is read again when it changes.
+    /// webhook: use it only if API servers present one. The file is read at the start only.
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 }

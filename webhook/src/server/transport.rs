@@ -30,7 +30,7 @@ use connection::serve_http;
 use connection_slots::{ConnectionSlot, ConnectionSlots, SlotState};
 use metrics::PortMetrics;
 
-pub use client_ca::ClientCa;
+pub use client_ca::read_client_ca;
 pub use listen::listen;
 
 pub(super) use connection::ShutdownPhase;

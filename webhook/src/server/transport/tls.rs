@@ -1,13 +1,10 @@
 //! TLS as API servers need it: its configuration and the handshake.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
 use flags::serve::MinVersion;
 use prometheus_client::metrics::counter::Counter;
 use rustls::crypto::CryptoProvider;
@@ -21,9 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_util::io::InspectReader;
-use tracing::{error, info};
 
-use super::client_ca::ClientCa;
 use super::client_stream::ClientStream;
 use crate::certificates::resolver::CertResolver;
 use crate::server::limits::Limits;
@@ -34,10 +29,8 @@ const TLS_SEND_BUFFER: usize = 16 << 10;
 
 /// Accepts the TLS connections of a port.
 pub(in crate::server) struct TlsAcceptor {
-    /// The configuration of new connections, replaced when the client CA changes.
-    config: ArcSwap<ServerConfig>,
-    resolver: Arc<CertResolver>,
-    min_version: MinVersion,
+    /// The configuration of all connections.
+    config: Arc<ServerConfig>,
     scheduler: Arc<Scheduler>,
     pub(super) failed_handshakes: Counter,
 }
@@ -45,55 +38,22 @@ pub(in crate::server) struct TlsAcceptor {
 // === impl TlsAcceptor ===
 
 impl TlsAcceptor {
-    /// Creates an acceptor that verifies client certificates if there is a client CA. Handshakes wait for their turn
-    /// in `scheduler`.
-    ///
-    /// # Errors
-    /// If the client CA is invalid.
-    pub(in crate::server) fn try_new(
+    /// Creates an acceptor that verifies client certificates if there is a verifier. Handshakes wait for their turn in
+    /// `scheduler`.
+    pub(in crate::server) fn new(
         resolver: Arc<CertResolver>,
         min_version: MinVersion,
-        client_ca: Option<&ClientCa>,
+        client_ca: Option<Arc<dyn ClientCertVerifier>>,
         scheduler: Arc<Scheduler>,
         failed_handshakes: Counter,
-    ) -> anyhow::Result<Arc<Self>> {
-        let verifier = match client_ca {
-            Some(ca) => ca.verifier()?,
-            None => Arc::new(NoClientAuth),
-        };
-        let config = server_config(Arc::clone(&resolver), min_version, verifier);
-        Ok(Arc::new(Self {
-            config: ArcSwap::from_pointee(config),
-            resolver,
-            min_version,
+    ) -> Arc<Self> {
+        let verifier = client_ca.unwrap_or_else(|| Arc::new(NoClientAuth));
+        let config = server_config(resolver, min_version, verifier);
+        Arc::new(Self {
+            config: Arc::new(config),
             scheduler,
             failed_handshakes,
-        }))
-    }
-
-    /// Reloads the client CA when its file changes, for as long as it is polled. Open connections stay until they
-    /// reach their maximum age.
-    pub(in crate::server) async fn watch_client_ca(
-        &self,
-        client_ca: Option<ClientCa>,
-    ) -> Infallible {
-        let Some(mut client_ca) = client_ca else {
-            return pending().await;
-        };
-        loop {
-            match client_ca.changed().await {
-                Ok(verifier) => {
-                    let config =
-                        server_config(Arc::clone(&self.resolver), self.min_version, verifier);
-                    self.config.store(Arc::new(config));
-                    info!("Reloaded client CA");
-                }
-                Err(error) => error!(
-                    error = format!("{error:#}"),
-                    "Failed to reload client CA, keeping the previous one"
-                ),
-            }
-        }
+        })
     }
 
     /// Completes the handshake within [`Limits::handshake_timeout`]. Its computation waits for its turn like a review.
@@ -115,7 +75,7 @@ impl TlsAcceptor {
             let permit = self.scheduler.acquire(source, HANDSHAKE_SIZE).await;
             let started = Instant::now();
             // Exchanges keys and signs; what follows waits for the client.
-            let handshake = hello.into_stream(self.config.load_full());
+            let handshake = hello.into_stream(Arc::clone(&self.config));
             permit.finish(started.elapsed()).await;
             let mut stream = handshake.await?;
             stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
