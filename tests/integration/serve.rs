@@ -171,15 +171,12 @@ async fn review_flood_does_not_flood_the_log() {
         let response = inject(&mut connection, "x").await;
         assert_injected(&response, "x");
     }
-    // Those that were dropped are reported later with another.
-    sleep(Duration::from_secs(1)).await;
     assert_admits(&program).await;
     let log = program.process.log();
     let is_outcome = |line: &&str| line.contains("\"outcome\":");
     let lines = log.lines().filter(is_outcome).count();
     let most = 200 + 20 * (1 + started.elapsed().as_secs() as usize);
     assert!((200..=most).contains(&lines), "{lines} of {most}");
-    assert!(log.contains("Admission log lines dropped"), "{log}");
     let counted = format!("code=\"\"}} {}", REVIEWS + 1);
     let metrics = metrics(&program).await;
     assert!(metrics.contains(&counted), "{metrics}");

@@ -1,7 +1,6 @@
-//! Limits of what any pod of the cluster can cause: a token bucket, one for each key, and one for log lines.
+//! Limits of what any pod of the cluster can cause: a token bucket for each key, and one for all.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,26 +35,8 @@ struct Buckets<K> {
     by_key: BTreeMap<K, TokenBucket>,
 }
 
-/// A token bucket for log lines: thousands of forged requests are answered in a second, and a line for each would fill
-/// the node's disk.
-#[derive(Debug)]
-pub(crate) struct LogLimit {
-    rate: Rate,
-    lines: Mutex<LimitedLines>,
-}
-
-#[derive(Debug)]
-struct LimitedLines {
-    bucket: TokenBucket,
-    dropped: u64,
-    reported_at: Instant,
-}
-
 /// Minimum number of buckets at which they are pruned.
 const MIN_PRUNED: usize = 64;
-
-/// How often dropped log lines are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 // === impl TokenBucket ===
 
@@ -109,37 +90,6 @@ impl<K: Ord + Clone> RateLimit<K> {
         }
         buckets.by_key.insert(key.clone(), bucket);
         true
-    }
-}
-
-// === impl LogLimit ===
-
-impl LogLimit {
-    /// A full bucket of this rate.
-    pub(crate) fn new(rate: Rate, now: Instant) -> Self {
-        Self {
-            rate,
-            lines: Mutex::new(LimitedLines {
-                bucket: TokenBucket::full(now),
-                dropped: 0,
-                reported_at: now,
-            }),
-        }
-    }
-
-    /// Takes a token for one line; `None` if there is none, and the line is to be dropped. With it, returns how many
-    /// lines were dropped, or 0 if that was reported in the last second.
-    pub(crate) fn try_take(&self, now: Instant) -> Option<u64> {
-        let mut lines = self.lines.lock();
-        if !lines.bucket.try_take(self.rate, now) {
-            lines.dropped += 1;
-            return None;
-        }
-        if lines.dropped == 0 || now < lines.reported_at + REPORT_INTERVAL {
-            return Some(0);
-        }
-        lines.reported_at = now;
-        Some(mem::take(&mut lines.dropped))
     }
 }
 
@@ -214,33 +164,21 @@ mod tests {
     #[test]
     fn flood_of_lines_gets_a_burst_then_the_rate() {
         let start = Instant::now();
-        let limit = LogLimit::new(LOG_RATE, start);
+        let limit = RateLimit::<()>::new(LOG_RATE, LOG_RATE, start);
         // However long the pause, no more than a burst.
         for (seconds, wanted) in [(0, 200), (1, 20), (3, 40), (3_600, 200)] {
             let now = start + SECOND * seconds;
-            let logged = (0..21_000).filter(|_| limit.try_take(now).is_some());
+            let logged = (0..21_000).filter(|_| limit.try_take(&(), now));
             assert_eq!(logged.count(), wanted, "after {seconds} s");
         }
     }
 
     #[test]
-    fn dropped_lines_are_reported_each_second() {
-        let start = Instant::now();
-        let limit = LogLimit::new(LOG_RATE, start);
-        let burst = (0..1_200).filter_map(|_| limit.try_take(start));
-        assert_eq!(burst.sum::<u64>(), 0);
-        let later = (1..=2_000).filter_map(|n| limit.try_take(start + n * SECOND / 1_000));
-        let reports: Vec<_> = later.filter(|dropped| *dropped > 0).collect();
-        // 19 and 20 of each thousand were logged.
-        assert_eq!(reports, [1_000 + 999 - 19, 1_000 - 20]);
-    }
-
-    #[test]
     fn slow_log_drops_no_line() {
         let start = Instant::now();
-        let limit = LogLimit::new(LOG_RATE, start);
+        let limit = RateLimit::<()>::new(LOG_RATE, LOG_RATE, start);
         for n in 0..10_000 {
-            assert_eq!(limit.try_take(start + n * LOG_RATE.refill), Some(0));
+            assert!(limit.try_take(&(), start + n * LOG_RATE.refill));
         }
     }
 }

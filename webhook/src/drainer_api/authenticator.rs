@@ -22,7 +22,7 @@ use super::digest::sha256;
 use super::metrics::Metrics;
 use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
-use crate::rate_limit::{LogLimit, Rate, RateLimit};
+use crate::rate_limit::{Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and
 /// a stranger that uses up the reviews must not keep it out while it waits. A token whose pod is gone is accepted for
@@ -63,7 +63,7 @@ pub(super) struct Authenticator<A> {
     /// A permit for each review that runs.
     permits: Semaphore,
     metrics: Metrics,
-    failure_log: LogLimit,
+    failure_log: RateLimit<()>,
 }
 
 struct KeptReview {
@@ -100,7 +100,7 @@ impl<A: ApiServer> Authenticator<A> {
             reviews: Mutex::default(),
             permits: Semaphore::new(MAX_CONCURRENT),
             metrics: metrics.clone(),
-            failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
+            failure_log: RateLimit::new(FAILURE_LOG_RATE, FAILURE_LOG_RATE, now),
         })
     }
 
@@ -167,7 +167,7 @@ impl<A: ApiServer> Authenticator<A> {
             self.metrics.count_token_review(reviewed.is_ok());
             let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
             if let Err(error) = &reviewed
-                && self.failure_log.try_take(Instant::now()).is_some()
+                && self.failure_log.try_take(&(), Instant::now())
             {
                 let message = "Cannot review the token of a drainer: it gets no answer";
                 warn!(error = &**error, "{message}");

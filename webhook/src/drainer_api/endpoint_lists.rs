@@ -14,7 +14,7 @@ use super::api_server::{ApiServer, EndpointSlicePage, FAILURE_LOG_RATE, TooLarge
 use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
 use super::shared_call::{CallResult, SharedCall};
-use crate::rate_limit::LogLimit;
+use crate::rate_limit::RateLimit;
 
 /// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) struct EndpointLists<A> {
     /// A permit for each endpoint that is kept.
     capacity: Arc<Semaphore>,
     metrics: Metrics,
-    failure_log: LogLimit,
+    failure_log: RateLimit<()>,
 }
 
 /// A list that is running, or has ended.
@@ -73,7 +73,7 @@ impl<A: ApiServer> EndpointLists<A> {
             permits: Semaphore::new(MAX_CONCURRENT),
             capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
             metrics: metrics.clone(),
-            failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
+            failure_log: RateLimit::new(FAILURE_LOG_RATE, FAILURE_LOG_RATE, now),
         })
     }
 
@@ -112,7 +112,7 @@ impl<A: ApiServer> EndpointLists<A> {
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(&listed);
             if let Err(error) = &listed
-                && self.failure_log.try_take(Instant::now()).is_some()
+                && self.failure_log.try_take(&(), Instant::now())
             {
                 let error = format!("{error:#}");
                 let message = "Cannot list EndpointSlices: waits for a replacement time out";

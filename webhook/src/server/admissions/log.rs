@@ -6,10 +6,10 @@ use std::time::Duration;
 use admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
 use tokio::time::Instant;
 use tracing::field::display;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use super::metrics::AdmissionLabels;
-use crate::rate_limit::{LogLimit, Rate};
+use crate::rate_limit::{Rate, RateLimit};
 
 /// Maximum length of a field, in bytes. A name in Kubernetes has at most 253; one in a review that no API server sent
 /// may have millions.
@@ -22,15 +22,16 @@ const RATE: Rate = Rate {
     refill: Duration::from_millis(50),
 };
 
-/// Logs admissions, at a limited rate.
+/// Logs admissions, at a limited rate: thousands of forged requests are answered in a second, and a line for each would
+/// fill the node's disk.
 #[derive(Debug)]
-pub(super) struct AdmissionLog(LogLimit);
+pub(super) struct AdmissionLog(RateLimit<()>);
 
 // === impl AdmissionLog ===
 
 impl AdmissionLog {
     pub(super) fn new() -> Self {
-        Self(LogLimit::new(RATE, Instant::now()))
+        Self(RateLimit::new(RATE, RATE, Instant::now()))
     }
 
     /// Logs an admission: at `debug` if no drainer was requested, else at `info` and up to the limit. The request's
@@ -51,7 +52,7 @@ impl AdmissionLog {
             | AdmissionOutcome::Warned => {
                 debug!(%client, uid, namespace, name, dry_run, outcome, "Admission reviewed");
             }
-            _ if !self.is_allowed() => {}
+            _ if !self.0.try_take(&(), Instant::now()) => {}
             AdmissionOutcome::Injected
             | AdmissionOutcome::Skipped(_)
             | AdmissionOutcome::Denied => {
@@ -62,15 +63,6 @@ impl AdmissionLog {
                 error!(%client, namespace, name, dry_run, outcome, code, "{message}");
             }
         }
-    }
-
-    /// Returns true if one more line may be logged, and logs how many before it were dropped.
-    fn is_allowed(&self) -> bool {
-        let token = self.0.try_take(Instant::now());
-        if let Some(dropped @ 1..) = token {
-            warn!(dropped, "Admission log lines dropped");
-        }
-        token.is_some()
     }
 }
 
