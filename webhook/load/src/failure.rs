@@ -17,21 +17,9 @@ pub struct Failure {
 }
 
 /// The kinds of failures.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::VariantArray)]
 pub enum FailureKind {
     /// No connection could be opened, or it was closed before the request was written.
     #[strum(to_string = "refused")]
