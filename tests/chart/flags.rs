@@ -19,7 +19,7 @@ const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 
 /// Flags that the chart always sets, or by values of another name.
 const OTHER_FLAGS: &str = "\
-    listen drainer-api-listen drainer-api-address drainer-api-ip drainer-api-replacement drainer-api-reports drainer-api-namespace-metrics \
+    listen drainer-api-listen drainer-api-address drainer-api-ip drainer-api-replacement drainer-api-reports \
     health-listen metrics-listen client-ca excluded-namespaces image release-namespace pod-name \
     webhook-configuration ca-secret tls-name tls-secret openshift";
 

@@ -205,23 +205,6 @@ fn alerts_have_the_settings_of_the_values() {
     assert!(cut["annotations"]["runbook_url"].is_null());
 }
 
-/// So that each team gets the alerts about its own drains.
-#[test]
-fn alerts_on_cuts_are_by_namespace_with_its_metrics() {
-    let Some(helm) = find_helm() else { return };
-    let metrics = ["enabled", "reports", "namespaceMetrics"];
-    let metrics = metrics.map(|key| format!("drainerAPI.{key}=true"));
-    let alerts = alerts(&helm, &metrics.each_ref().map(String::as_str));
-    let mut cuts = alerts
-        .iter()
-        .filter(|alert| alert["alert"] == "EnvoyDrainerDrainsCut");
-    let expr = cuts.next().unwrap()["expr"].as_str().unwrap();
-    let cuts = "envoy_drainer_namespace_drain_cuts_total";
-    let new = format!("({cuts} unless {cuts} offset 15m and on (job, instance) up offset 15m)");
-    let wanted = format!("sum by (namespace, what) ({new} or increase({cuts}[15m])) > 10");
-    assert_eq!(expr, wanted);
-}
-
 #[test]
 fn dashboard_is_that_of_the_file() {
     let Some(helm) = find_helm() else { return };

@@ -124,10 +124,7 @@ fn exported_names(exposition: &str) -> BTreeSet<String> {
 /// A webhook that takes reports.
 async fn start_webhook() -> Result<ServeProcess> {
     let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-    let flags = [
-        "--drainer-api-reports=true",
-        "--drainer-api-namespace-metrics=true",
-    ];
+    let flags = ["--drainer-api-reports=true"];
     ServeProcess::start_with(api_server, None, &flags).await
 }
 

@@ -129,7 +129,7 @@ fn custom_spec(version: &str, kind: &str) -> Option<Value> {
     // <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.RelabelConfig>
     let relabeling = json!({"action?": "", "regex?": "", "targetLabel?": "", "replacement?": ""});
     let endpoint = json!({
-        "port": "", "path": "", "interval": "", "honorLabels": true, "scrapeTimeout?": "",
+        "port": "", "path": "", "interval": "", "scrapeTimeout?": "",
         "relabelings?": [relabeling], "metricRelabelings?": [relabeling],
     });
     let monitor = |endpoints: &str| {

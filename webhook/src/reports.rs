@@ -11,7 +11,6 @@
 //! the process.
 
 mod metrics;
-mod namespace_metrics;
 mod pod_termination;
 
 use std::collections::BTreeSet;
@@ -116,7 +115,7 @@ pub async fn process(
         debug!(?pod, ?termination, "Classified a drain");
         metrics.count_report(true);
         let PodTermination { cause, kind, .. } = &termination;
-        metrics.count_drain(&pod.namespace, &drain, *cause, *kind);
+        metrics.count_drain(&drain, *cause, *kind);
         let cut = Cut::of(&drain);
         if let Some(events) = &events
             && (cut.is_some() || matches!(drain.outcome, Unreachable | CallsForbidden))
@@ -294,8 +293,7 @@ impl ReportQueue {
         let PodDrain { pod, drain } = error.into_inner();
         let PodTermination { cause, kind, .. } = PodTermination::new(&pod, None);
         self.metrics.count_report(false);
-        self.metrics
-            .count_drain(&pod.namespace, &drain, cause, kind);
+        self.metrics.count_drain(&drain, cause, kind);
     }
 }
 
@@ -368,7 +366,7 @@ mod tests {
     /// Takes these reports and processes them all. Returns the Events, and the metrics that are not zero.
     async fn process_reports(reports: &[(&str, Vec<u8>)]) -> (Vec<OwnerEvent>, String) {
         let mut registry = registry();
-        let metrics = Metrics::register(&mut registry, false);
+        let metrics = Metrics::register(&mut registry);
         let (queue, drains) = queue(&metrics);
         for (name, report) in reports {
             queue.take(&pod(name), report).unwrap();
@@ -550,7 +548,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reports_at_a_full_queue_are_counted_without_their_pods() {
         let mut registry = registry();
-        let metrics = Metrics::register(&mut registry, false);
+        let metrics = Metrics::register(&mut registry);
         let (sender, receiver) = mpsc::channel(1);
         let (queue, _) = queue(&metrics);
         let queue = ReportQueue { sender, ..queue };
@@ -575,7 +573,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn reports_are_limited_by_pod_and_in_total() {
-        let metrics = Metrics::register(&mut registry(), false);
+        let metrics = Metrics::register(&mut registry());
         let (queue, _drains) = queue(&metrics);
         let warnings = br#"{"setupWarnings": []}"#;
         let taken = |name: &str| queue.take(&pod(name), warnings).is_ok();
@@ -638,7 +636,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn invalid_reports_are_refused() {
-        let metrics = Metrics::register(&mut registry(), false);
+        let metrics = Metrics::register(&mut registry());
         let (queue, _drains) = queue(&metrics);
         let invalid = ["", "[]", "{}", r#"{"setupWarnings": ["web"]}"#];
         for (nth, body) in invalid.into_iter().enumerate() {

@@ -179,8 +179,7 @@ async fn open_drainer_api(
     let listener = listener(address)?;
     let config = load_config(None, None).await?;
     let metrics = drainer_api::Metrics::register(registry);
-    let report_metrics = (args.drainer_api_reports)
-        .then(|| reports::Metrics::register(registry, args.drainer_api_namespace_metrics));
+    let report_metrics = (args.drainer_api_reports).then(|| reports::Metrics::register(registry));
     let replacement = args.drainer_api_replacement;
     let failed_handshakes = metrics.failed_handshakes.clone();
     info!(listen = %listener.local_addr()?, "Serving drainers");

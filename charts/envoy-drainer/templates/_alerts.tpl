@@ -12,11 +12,6 @@
 {{- $_ := set $rule "expr" (regexReplaceAll "[0-9]+\\s*$" $rule.expr (toJson .threshold)) }}
 {{- end }}
 {{- $_ := set $rule "expr" (replace "requests_in_flight)" (printf "requests_in_flight{namespace=%q})" $.Release.Namespace) $rule.expr) }}
-{{- if $.Values.drainerAPI.namespaceMetrics }}
-{{- /* A series appears with the first cut in its namespace, which `increase` alone would miss. */}}
-{{- $cuts := printf "((%[1]s unless %[1]s offset 15m and on (job, instance) up offset 15m) or increase(%[1]s[15m]))" "envoy_drainer_namespace_drain_cuts_total" }}
-{{- $_ := set $rule "expr" (replace "by (what) (increase(envoy_drainer_drain_cuts_total[15m]))" (printf "by (namespace, what) %s" $cuts) $rule.expr) }}
-{{- end }}
 {{- with $.Values.prometheusRule.runbookBaseURL }}
 {{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (trimSuffix "/" .) $rule.annotations.runbook_url) }}
 {{- else }}

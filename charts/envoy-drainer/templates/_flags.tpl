@@ -26,7 +26,6 @@
 - --drainer-api-ip=$({{ include "envoy-drainer.fullname" $ | upper | replace "-" "_" }}_SERVICE_HOST)
 - --drainer-api-replacement={{ .replacement }}
 - --drainer-api-reports={{ .reports }}
-- --drainer-api-namespace-metrics={{ .namespaceMetrics }}
 {{- end }}
 {{- end }}
 - --image={{ include "envoy-drainer.image" (merge (dict "of" "drainer") .) }}

@@ -17,8 +17,6 @@ namespaceSelector:
 port: http
 path: /metrics
 interval: {{ .interval | quote }}
-# The label `namespace` of metrics by namespace is that of the drained pods.
-honorLabels: true
 {{- with .scrapeTimeout }}
 scrapeTimeout: {{ . | quote }}
 {{- end }}

@@ -122,9 +122,6 @@ pub struct DrainerApiArgs {
     /// workloads.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub drainer_api_reports: bool,
-    /// Whether the metrics of reports include counts by the pods' namespaces, up to 500 of them.
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
-    pub drainer_api_namespace_metrics: bool,
 }
 
 // === impl TlsArgs ===

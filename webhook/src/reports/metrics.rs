@@ -1,4 +1,4 @@
-//! Metrics of reports. Labels are names of enums; those with names of namespaces are apart, and bounded.
+//! Metrics of reports. Labels are names of enums.
 
 use admission::Cut;
 use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
@@ -7,7 +7,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use strum::VariantNames;
 
-use super::namespace_metrics::NamespaceMetrics;
 use super::pod_termination::{TerminationCause, WorkloadKind};
 use crate::metrics::{Labels, Registry, export_zeros, register};
 
@@ -24,7 +23,6 @@ pub struct Metrics {
     disagreements: Family<Labels<1>, Counter>,
     replacement_waits: Family<Labels<1>, Counter>,
     setup_warnings: Family<Labels<1>, Counter>,
-    by_namespace: Option<NamespaceMetrics>,
 }
 
 /// The results of reports.
@@ -41,8 +39,8 @@ const BUCKETS: [f64; 15] = [
 // === impl Metrics ===
 
 impl Metrics {
-    /// Creates the metrics and adds them to `registry`, with those by namespace if `has_namespaces`.
-    pub fn register(registry: &mut Registry, has_namespaces: bool) -> Self {
+    /// Creates the metrics and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
         let durations =
             Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
         registry.register(
@@ -101,7 +99,6 @@ impl Metrics {
                 "setup_warnings",
                 "Setup warnings of drainers: what in Envoy's configuration will impair drains",
             ),
-            by_namespace: has_namespaces.then(|| NamespaceMetrics::register(registry)),
         };
         export_zeros(&this.reports, "result", &RESULTS);
         export_zeros(&this.durations, "outcome", DrainOutcome::VARIANTS);
@@ -125,14 +122,10 @@ impl Metrics {
     /// Counts a drain whose numbers are limited.
     pub(super) fn count_drain(
         &self,
-        namespace: &str,
         drain: &DrainSummary,
         cause: TerminationCause,
         kind: WorkloadKind,
     ) {
-        if let Some(metrics) = &self.by_namespace {
-            metrics.count_drain(namespace, drain);
-        }
         let outcome = ("outcome", drain.outcome.into());
         let (cause, kind) = (("cause", cause.into()), ("kind", kind.into()));
         self.drains.get_or_create(&[outcome, cause, kind]).inc();
