@@ -7,7 +7,6 @@ use std::fmt::Write;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Metric;
 
 pub use prometheus_client::registry::Registry;
 
@@ -16,6 +15,28 @@ pub(crate) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// The values of the label of [`result`].
 pub(crate) const RESULTS: [&str; 2] = ["ok", "failed"];
+
+/// The table of a module's metrics: field, type, value unless it is the type's default, name and help. `registered`
+/// creates them and adds them to a registry.
+macro_rules! metrics {
+    (@new) => { Default::default() };
+    (@new $metric:expr) => { $metric };
+    ($(#[$attribute:meta])* $vis:vis struct $name:ident {
+        $($(#[$doc:meta])* $field_vis:vis $field:ident: $type:ty $(= $metric:expr)?,
+            $id:literal, $help:literal;)*
+    }) => {
+        $(#[$attribute])*
+        $vis struct $name { $($(#[$doc])* $field_vis $field: $type,)* }
+        impl $name {
+            fn registered(registry: &mut $crate::metrics::Registry) -> Self {
+                $(let $field: $type = $crate::metrics::metrics!(@new $($metric)?);
+                registry.register($id, $help, $field.clone());)*
+                Self { $($field),* }
+            }
+        }
+    };
+}
+pub(crate) use metrics;
 
 /// Creates an empty registry; the modules that count add their metrics to it.
 pub fn registry() -> Registry {
@@ -26,17 +47,6 @@ pub fn registry() -> Registry {
 pub fn register_build(registry: &mut Registry) {
     let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "The version of this replica", build);
-}
-
-/// Creates a metric, or a family without any, and adds it to the registry.
-pub(crate) fn register<M: Metric + Clone + Default>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
 }
 
 /// Formats the metrics as OpenMetrics text.
@@ -115,8 +125,9 @@ mod tests {
     fn counters_and_infos_are_described_by_their_samples() {
         let mut registry = registry();
         registry.register("build", "The version", Info::new([("version", "1")]));
-        let _: Counter = register(&mut registry, "requests", "Requests");
-        let family: Family<Labels<1>, Counter> = register(&mut registry, "calls", "Calls");
+        registry.register("requests", "Requests", <Counter>::default());
+        let family = Family::<Labels<1>, Counter>::default();
+        registry.register("calls", "Calls", family.clone());
         family.get_or_create(&result(true)).inc();
         registry.register_with_unit("wait", "A wait", Unit::Seconds, Gauge::<i64>::default());
         registry.register("took", "A time", Histogram::new([0.5]));

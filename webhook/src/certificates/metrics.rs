@@ -9,21 +9,31 @@ use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use super::cluster::{StoreCall, StoreError};
 use super::rotation::RotationReason;
-use crate::metrics::{Labels, RESULTS, Registry, export_zeros, result};
+use crate::metrics::{Labels, RESULTS, Registry, export_zeros, metrics, result};
 
-/// The metrics of certificates.
-#[derive(Debug, Default)]
-pub struct Metrics {
-    reloads: Family<Labels<1>, Counter>,
-    not_after: Family<Labels<1>, Gauge>,
-    /// 1 if there is a webhook configuration with a webhook.
-    pub(super) webhooks_found: Gauge,
-    /// 1 if every caBundle is as desired.
-    pub(super) bundle_in_sync: Gauge,
-    bundle_cas: Gauge,
-    bundle_foreign: Gauge,
-    rotations: Family<Labels<1>, Counter>,
-    failed_calls: Family<Labels<2>, Counter>,
+metrics! {
+    /// The metrics of certificates.
+    #[derive(Debug, Default)]
+    pub struct Metrics {
+        reloads: Family<Labels<1>, Counter>, "certificate_reloads",
+            "Attempts to serve a new certificate, by result";
+        not_after: Family<Labels<1>, Gauge>, "certificate_expiration_timestamp_seconds",
+            "Expiry of the served certificate, and of the CA that signed it, in seconds since 1970";
+        /// 1 if there is a webhook configuration with a webhook.
+        pub(super) webhooks_found: Gauge, "webhook_configuration_found",
+            "1 if the webhook configuration had a webhook at the last reconcile";
+        /// 1 if every caBundle is as desired.
+        pub(super) bundle_in_sync: Gauge, "ca_bundle_in_sync",
+            "1 if every caBundle matched the desired CAs at the last reconcile";
+        bundle_cas: Gauge, "ca_bundle_own_certificates",
+            "CAs of this webhook in the caBundles; more than a few mean that the CA Secret is lost again and again";
+        bundle_foreign: Gauge, "ca_bundle_foreign_certificates",
+            "Certificates of other issuers in the caBundles; the holder of the key of one can impersonate the webhook";
+        rotations: Family<Labels<1>, Counter>, "ca_rotations",
+            "CAs that this replica created, by reason";
+        failed_calls: Family<Labels<2>, Counter>, "kubernetes_calls_failed",
+            "Failed calls to the API server for certificates, by call and reason";
+    }
 }
 
 /// The value of the label `certificate` of an expiry.
@@ -41,47 +51,7 @@ pub(crate) enum CertificateKind {
 impl Metrics {
     /// Creates the metrics at zero and adds them to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
-        let this = Self::default();
-        registry.register(
-            "certificate_reloads",
-            "Attempts to serve a new certificate, by result",
-            this.reloads.clone(),
-        );
-        registry.register(
-            "certificate_expiration_timestamp_seconds",
-            "Expiry of the served certificate, and of the CA that signed it, in seconds since 1970",
-            this.not_after.clone(),
-        );
-        registry.register(
-            "webhook_configuration_found",
-            "1 if the webhook configuration had a webhook at the last reconcile",
-            this.webhooks_found.clone(),
-        );
-        registry.register(
-            "ca_bundle_in_sync",
-            "1 if every caBundle matched the desired CAs at the last reconcile",
-            this.bundle_in_sync.clone(),
-        );
-        registry.register(
-            "ca_bundle_own_certificates",
-            "CAs of this webhook in the caBundles; more than a few mean that the CA Secret is lost again and again",
-            this.bundle_cas.clone(),
-        );
-        registry.register(
-            "ca_bundle_foreign_certificates",
-            "Certificates of other issuers in the caBundles; the holder of the key of one can impersonate the webhook",
-            this.bundle_foreign.clone(),
-        );
-        registry.register(
-            "ca_rotations",
-            "CAs that this replica created, by reason",
-            this.rotations.clone(),
-        );
-        registry.register(
-            "kubernetes_calls_failed",
-            "Failed calls to the API server for certificates, by call and reason",
-            this.failed_calls.clone(),
-        );
+        let this = Self::registered(registry);
         export_zeros(&this.reloads, "result", &RESULTS);
         export_zeros(&this.rotations, "reason", RotationReason::VARIANTS);
         for call in StoreCall::VARIANTS {

@@ -5,16 +5,22 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::api_server::TooLarge;
-use crate::metrics::{Labels, RESULTS, Registry, export_zeros, register, result};
+use crate::metrics::{Labels, RESULTS, Registry, export_zeros, metrics, result};
 
-/// The metrics of the drainer API: requests, and the calls to the API server that they cause. Clones count together.
-#[derive(Debug, Clone)]
-pub struct Metrics {
-    requests: Family<RequestLabels, Counter>,
-    token_reviews: Family<Labels<1>, Counter>,
-    endpoint_lists: Family<Labels<1>, Counter>,
-    /// Failed TLS handshakes.
-    pub failed_handshakes: Counter,
+metrics! {
+    /// The metrics of the drainer API: requests, and the calls to the API server that they cause. Clones count together.
+    #[derive(Debug, Clone)]
+    pub struct Metrics {
+        requests: Family<RequestLabels, Counter>, "api_requests",
+            "Requests of drainers, by path and status";
+        token_reviews: Family<Labels<1>, Counter>, "api_token_reviews",
+            "TokenReviews that requests of drainers caused, by result";
+        endpoint_lists: Family<Labels<1>, Counter>, "api_endpoint_lists",
+            "Lists of EndpointSlices that requests of drainers caused, by result";
+        /// Failed TLS handshakes.
+        pub failed_handshakes: Counter, "api_tls_handshakes_failed",
+            "Connections of drainers whose TLS handshake failed";
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,28 +37,7 @@ const TOO_LARGE: &str = "too_large";
 impl Metrics {
     /// Creates the metrics and adds them to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
-        let this = Self {
-            requests: register(
-                registry,
-                "api_requests",
-                "Requests of drainers, by path and status",
-            ),
-            token_reviews: register(
-                registry,
-                "api_token_reviews",
-                "TokenReviews that requests of drainers caused, by result",
-            ),
-            endpoint_lists: register(
-                registry,
-                "api_endpoint_lists",
-                "Lists of EndpointSlices that requests of drainers caused, by result",
-            ),
-            failed_handshakes: register(
-                registry,
-                "api_tls_handshakes_failed",
-                "Connections of drainers whose TLS handshake failed",
-            ),
-        };
+        let this = Self::registered(registry);
         export_zeros(&this.token_reviews, "result", &RESULTS);
         export_zeros(&this.endpoint_lists, "result", &RESULTS);
         export_zeros(&this.endpoint_lists, "result", &[TOO_LARGE]);

@@ -3,13 +3,17 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::metrics::{Labels, RESULTS, Registry, export_zeros, register, result};
+use crate::metrics::{Labels, RESULTS, Registry, export_zeros, metrics, result};
 
-/// The metrics of Events: writes by result, and what no Event counts. Clones count together.
-#[derive(Debug, Clone)]
-pub struct Metrics {
-    writes: Family<Labels<1>, Counter>,
-    pub(super) dropped: Counter,
+metrics! {
+    /// The metrics of Events: writes by result, and what no Event counts. Clones count together.
+    #[derive(Debug, Clone)]
+    pub struct Metrics {
+        writes: Family<Labels<1>, Counter>, "event_writes",
+            "Writes of Events on the owners of pods, by result";
+        pub(super) dropped: Counter, "events_dropped",
+            "Occurrences that no Event counts, because of a limit";
+    }
 }
 
 // === impl Metrics ===
@@ -17,18 +21,7 @@ pub struct Metrics {
 impl Metrics {
     /// Creates the metrics and adds them to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
-        let this = Self {
-            writes: register(
-                registry,
-                "event_writes",
-                "Writes of Events on the owners of pods, by result",
-            ),
-            dropped: register(
-                registry,
-                "events_dropped",
-                "Occurrences that no Event counts, because of a limit",
-            ),
-        };
+        let this = Self::registered(registry);
         export_zeros(&this.writes, "result", &RESULTS);
         this
     }

@@ -8,21 +8,36 @@ use prometheus_client::metrics::histogram::Histogram;
 use strum::VariantNames;
 
 use super::pod_termination::{TerminationCause, WorkloadKind};
-use crate::metrics::{Labels, Registry, export_zeros, register};
+use crate::metrics::{Labels, Registry, export_zeros, metrics};
 
-/// The metrics of reports. Clones count together.
-#[derive(Debug, Clone)]
-pub struct Metrics {
-    reports: Family<Labels<1>, Counter>,
-    drains: Family<Labels<3>, Counter>,
-    durations: Family<Labels<1>, Histogram>,
-    times_to_zero: Histogram,
-    times_to_last_new_connection: Histogram,
-    drains_with_cuts: Family<Labels<1>, Counter>,
-    drain_cuts: Family<Labels<1>, Counter>,
-    disagreements: Family<Labels<1>, Counter>,
-    replacement_waits: Family<Labels<1>, Counter>,
-    setup_warnings: Family<Labels<1>, Counter>,
+metrics! {
+    /// The metrics of reports. Clones count together.
+    #[derive(Debug, Clone)]
+    pub struct Metrics {
+        reports: Family<Labels<1>, Counter>, "drain_reports",
+            "Reports of drainers, by result; dropped ones are over the rate, of a pod that is not terminating, or lack their pod because the queue was full";
+        drains: Family<Labels<3>, Counter>, "drains",
+            "Drains that were reported, by outcome, cause of the pod's termination and kind of its workload";
+        durations: Family<Labels<1>, Histogram> =
+            Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram),
+            "termination_duration_seconds",
+            "Time from the start of a pod's termination to the end of its drain, by outcome";
+        times_to_zero: Histogram = Histogram::new(BUCKETS), "drain_time_to_zero_seconds",
+            "Time from the start of a drain until at most exit-at-connections connections were open";
+        times_to_last_new_connection: Histogram = Histogram::new(BUCKETS),
+            "drain_time_to_last_new_connection_seconds",
+            "Time from the start of a drain to its last new connection";
+        drains_with_cuts: Family<Labels<1>, Counter>, "drains_with_cuts",
+            "Drains that cut something, by kind of the workload";
+        drain_cuts: Family<Labels<1>, Counter>, "drain_cuts",
+            "What drains cut; connections if Envoy hides what they are used for; unknown counts drains without counts";
+        disagreements: Family<Labels<1>, Counter>, "drain_disagreements",
+            "Drains at whose end the kernel knew of more than Envoy's statistics, by what it knew";
+        replacement_waits: Family<Labels<1>, Counter>, "replacement_waits",
+            "Waits for a replacement of a pod, by outcome";
+        setup_warnings: Family<Labels<1>, Counter>, "setup_warnings",
+            "Setup warnings of drainers: what in Envoy's configuration will impair drains";
+    }
 }
 
 /// The results of reports.
@@ -41,65 +56,7 @@ const BUCKETS: [f64; 15] = [
 impl Metrics {
     /// Creates the metrics and adds them to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
-        let durations =
-            Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
-        registry.register(
-            "termination_duration_seconds",
-            "Time from the start of a pod's termination to the end of its drain, by outcome",
-            durations.clone(),
-        );
-        let times_to_zero = Histogram::new(BUCKETS);
-        registry.register(
-            "drain_time_to_zero_seconds",
-            "Time from the start of a drain until at most exit-at-connections connections were open",
-            times_to_zero.clone(),
-        );
-        let times_to_last_new_connection = Histogram::new(BUCKETS);
-        registry.register(
-            "drain_time_to_last_new_connection_seconds",
-            "Time from the start of a drain to its last new connection",
-            times_to_last_new_connection.clone(),
-        );
-        let this = Self {
-            reports: register(
-                registry,
-                "drain_reports",
-                "Reports of drainers, by result; dropped ones are over the rate, of a pod that is not terminating, or lack their pod because the queue was full",
-            ),
-            drains: register(
-                registry,
-                "drains",
-                "Drains that were reported, by outcome, cause of the pod's termination and kind of its workload",
-            ),
-            durations,
-            times_to_zero,
-            times_to_last_new_connection,
-            drains_with_cuts: register(
-                registry,
-                "drains_with_cuts",
-                "Drains that cut something, by kind of the workload",
-            ),
-            drain_cuts: register(
-                registry,
-                "drain_cuts",
-                "What drains cut; connections if Envoy hides what they are used for; unknown counts drains without counts",
-            ),
-            disagreements: register(
-                registry,
-                "drain_disagreements",
-                "Drains at whose end the kernel knew of more than Envoy's statistics, by what it knew",
-            ),
-            replacement_waits: register(
-                registry,
-                "replacement_waits",
-                "Waits for a replacement of a pod, by outcome",
-            ),
-            setup_warnings: register(
-                registry,
-                "setup_warnings",
-                "Setup warnings of drainers: what in Envoy's configuration will impair drains",
-            ),
-        };
+        let this = Self::registered(registry);
         export_zeros(&this.reports, "result", &RESULTS);
         export_zeros(&this.durations, "outcome", DrainOutcome::VARIANTS);
         export_zeros(&this.drains_with_cuts, "kind", WorkloadKind::VARIANTS);

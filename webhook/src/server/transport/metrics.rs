@@ -7,17 +7,23 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::metrics::{Labels, Registry, register};
+use crate::metrics::{Labels, Registry, metrics};
 
-/// The metrics of all ports.
-#[derive(Debug)]
-pub(in crate::server) struct ConnectionMetrics {
-    open: Family<Labels<1>, Gauge>,
-    limit: Family<Labels<1>, Gauge>,
-    evicted: Family<Labels<2>, Counter>,
-    full_seconds: Family<Labels<1>, Counter>,
-    /// Failed TLS handshakes of the port for API servers.
-    pub(in crate::server) failed_handshakes: Counter,
+metrics! {
+    /// The metrics of all ports.
+    #[derive(Debug)]
+    pub(in crate::server) struct ConnectionMetrics {
+        open: Family<Labels<1>, Gauge>, "connections", "Open connections";
+        limit: Family<Labels<1>, Gauge>, "connections_limit",
+            "Maximum number of open connections; one more evicts another";
+        evicted: Family<Labels<2>, Counter>, "connections_evicted",
+            "Connections closed in favor of new ones at the connection limit, by reason";
+        full_seconds: Family<Labels<1>, Counter>, "connections_full_seconds",
+            "Seconds at the connection limit";
+        /// Failed TLS handshakes of the port for API servers.
+        pub(in crate::server) failed_handshakes: Counter, "tls_handshakes_failed",
+            "Connections to the TLS port whose TLS handshake failed";
+    }
 }
 
 /// The metrics of one port.
@@ -45,29 +51,7 @@ pub(super) enum EvictionReason {
 impl ConnectionMetrics {
     /// Creates the metrics and adds them to `registry`.
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
-        Self {
-            open: register(registry, "connections", "Open connections"),
-            limit: register(
-                registry,
-                "connections_limit",
-                "Maximum number of open connections; one more evicts another",
-            ),
-            evicted: register(
-                registry,
-                "connections_evicted",
-                "Connections closed in favor of new ones at the connection limit, by reason",
-            ),
-            full_seconds: register(
-                registry,
-                "connections_full_seconds",
-                "Seconds at the connection limit",
-            ),
-            failed_handshakes: register(
-                registry,
-                "tls_handshakes_failed",
-                "Connections to the TLS port whose TLS handshake failed",
-            ),
-        }
+        Self::registered(registry)
     }
 
     /// The metrics of the port with this label, each exported from now on, at zero.
