@@ -473,10 +473,8 @@ impl<'a> Container<'a> {
         let text = capabilities.map_or("", RawValue::get);
         let after = text.split_once("\"add\"").map_or("", |(_, rest)| rest);
         let after = after.trim_start_matches(|c: char| c == ':' || c.is_whitespace());
-        let added = after
-            .strip_prefix('[')
-            .and_then(|list| list.split(']').next());
-        let added = added.unwrap_or_default();
+        let list = after.strip_prefix('[').unwrap_or_default();
+        let added = list.split(']').next().unwrap_or_default();
         names.iter().any(|name| added.contains(name))
     }
 

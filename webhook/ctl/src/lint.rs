@@ -96,9 +96,7 @@ impl LintReport {
         };
         self.pods += 1;
         let envoys = known_envoys(pod);
-        let known = self
-            .context
-            .configurations(object.namespace, pod, template.pod);
+        let known = (self.context).configurations(object.namespace, pod, template.pod);
         let containers = pod.long_running_containers();
         for (at, container) in containers.filter(|_| !pod.has_container(CONTAINER_NAME)) {
             let (list, index, is_envoy) = (at.list.key(), at.index, envoys.contains(&at));
@@ -127,10 +125,8 @@ impl LintReport {
             self.hooks += 1;
             let place = PointerBuf::parse(format!("/spec/{list}/{index}/lifecycle/preStop"));
             let place = place.map(|it| object.path.concat(template.path).concat(&it));
-            let line = place
-                .ok()
-                .filter(|_| has_lines)
-                .map(|it| manifest.line(&it));
+            let place = place.ok().filter(|_| has_lines);
+            let line = place.map(|it| manifest.line(&it));
             let found = LintCode::VARIANTS.iter().filter_map(|code| {
                 let message = view.violation(*code)?;
                 Some(LintFinding {

@@ -103,10 +103,8 @@ fn parse_timeout(text: &str) -> Result<Duration, InvalidValue> {
 }
 
 fn parse_rate(text: &str) -> Result<f64, &'static str> {
-    let rate = text
-        .parse()
-        .ok()
-        .filter(|rate| (0.1..=10_000.0).contains(rate));
+    let rate = text.parse().ok();
+    let rate = rate.filter(|rate| (0.1..=10_000.0).contains(rate));
     rate.ok_or("a rate is a number of requests per second from 0.1 to 10000")
 }
 
@@ -124,12 +122,7 @@ impl LoadArgs {
     /// As invalid usage, with all that is missing.
     pub(super) fn job(&self) -> Result<LoadJob, UsageError> {
         let is_default = self.mix.is_empty();
-        let mix = if is_default {
-            &DEFAULT_MIX
-        } else {
-            &self.mix[..]
-        };
-        let load = self.load(mix);
+        let load = self.load(if is_default { &DEFAULT_MIX } else { &self.mix });
         let load = load.map_err(|errors| UsageError(errors.join("; ")))?;
         Ok(LoadJob {
             load,
@@ -169,17 +162,12 @@ impl LoadArgs {
             (WEBSOCKET_PATH, &self.websocket_path, ClientMix::Websocket),
             (GRPC_METHOD, &self.grpc_method, ClientMix::Grpc),
         ];
-        let unused = uses
-            .into_iter()
-            .filter(|(_, value, kind)| value.is_some() && !mix.contains(kind));
-        unused
-            .map(|(option, _, kind)| {
-                format!(
-                    "{option} is only for `{}`, which is not in the mix",
-                    kind.name()
-                )
-            })
-            .collect()
+        let uses = uses.into_iter();
+        let unused = uses.filter(|(_, value, kind)| value.is_some() && !mix.contains(kind));
+        let names = unused.map(|(option, _, kind)| (option, kind.name()));
+        let describe =
+            |(option, kind)| format!("{option} is only for `{kind}`, which is not in the mix");
+        names.map(describe).collect()
     }
 
     fn clients(&self, kind: ClientMix) -> Result<Clients, String> {

@@ -59,18 +59,18 @@ pub async fn load_config(
 fn existing_paths() -> Vec<PathBuf> {
     let all = env::var_os("KUBECONFIG").unwrap_or_default();
     let (existing, missing): (Vec<_>, Vec<_>) = env::split_paths(&all).partition(|it| it.exists());
-    existing
-        .into_iter()
-        .filter(|_| !missing.is_empty())
-        .collect()
+    if missing.is_empty() {
+        Vec::new()
+    } else {
+        existing
+    }
 }
 
 /// Trims the token, as kubectl does: kube sends that of a file with the end of its line, and panics on one in the
 /// kubeconfig.
 fn trim_token(user: &mut AuthInfo) -> anyhow::Result<()> {
-    let inline = serde_json::to_value(&*user)?["token"]
-        .as_str()
-        .map(ToOwned::to_owned);
+    let inline = &serde_json::to_value(&*user)?["token"];
+    let inline = inline.as_str().map(ToOwned::to_owned);
     let of_file = || fs::read_to_string(user.token_file.as_ref()?).ok();
     let token = inline.or_else(of_file).unwrap_or_default();
     let trimmed = token.trim();

@@ -85,19 +85,14 @@ impl Report {
 
     /// The number of failed requests.
     pub fn failed(&self) -> u64 {
-        self.kinds
-            .iter()
-            .flat_map(|kind| kind.failed.values())
-            .sum()
+        let failed = self.kinds.iter().flat_map(|kind| kind.failed.values());
+        failed.sum()
     }
 
     /// The number of requests with this kind of failure.
     pub fn failed_of_kind(&self, kind: FailureKind) -> u64 {
-        let counts = self
-            .kinds
-            .iter()
-            .filter_map(|report| report.failed.get(&kind));
-        counts.sum()
+        let failed = self.kinds.iter().filter_map(|it| it.failed.get(&kind));
+        failed.sum()
     }
 
     /// The fraction of its rate that the slowest kind of clients reached: 1 is all of it.

@@ -243,10 +243,8 @@ pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) 
 /// Returns the minor version of an Envoy 1, by the tag of the project's image: tags of others may be versions of
 /// anything.
 pub(super) fn minor_version(envoy: &Container<'_>) -> Option<u32> {
-    let minor = version(envoy)
-        .strip_prefix("1.")?
-        .split(['.', '-'])
-        .next()?;
+    let rest = version(envoy).strip_prefix("1.")?;
+    let minor = rest.split(['.', '-']).next()?;
     minor.parse().ok().filter(|_| is_projects_image(envoy))
 }
 
@@ -284,9 +282,8 @@ fn runs_envoy(container: &Container<'_>) -> bool {
     };
     let mut words = container.command_line().peekable();
     let first = words.peek().copied().unwrap_or_default();
-    [first, program]
-        .into_iter()
-        .any(|word| last_segment(word) == ENVOY)
+    let mut programs = [first, program].into_iter().map(last_segment);
+    programs.any(|name| name == ENVOY)
         || is_envoys_image(container) && words.any(|it| it.split(is_separator).any(is_program))
 }
 

@@ -179,11 +179,7 @@ fn obstacle(envoy: &Container<'_>) -> Option<String> {
 fn starts_envoy_itself(envoy: &Container<'_>) -> bool {
     let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
     let mut programs = envoy.command_line().take_while(|word| !is_flag(word));
-    let is_known = |word| {
-        LAUNCHERS
-            .split(' ')
-            .any(|known| known == last_segment(word))
-    };
+    let is_known = |word| LAUNCHERS.split(' ').any(|it| it == last_segment(word));
     programs.all(is_known) && (envoy.program().is_some() || is_envoys_image(envoy))
 }
 

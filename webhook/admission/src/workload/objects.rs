@@ -119,9 +119,8 @@ fn custom_template_path(version: &str, value: &Value) -> Option<&'static Pointer
 
 /// Returns true for the API version of a custom resource: its group is a domain, as those of Kubernetes with pods are not.
 pub(super) fn is_custom(version: &str) -> bool {
-    version
-        .split_once('/')
-        .is_some_and(|(group, _)| group.contains('.'))
+    let group = version.split_once('/').map(|(group, _)| group);
+    group.is_some_and(|group| group.contains('.'))
 }
 
 #[cfg(test)]

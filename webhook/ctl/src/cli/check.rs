@@ -272,12 +272,11 @@ async fn collect(
     let add = |service| load_balancers.extend(Some(service).filter(is_load_balancer));
     // Without the right to list Services, nothing is said of them.
     let _ = reader.select(&selector, add).await;
+    let installed_at = installation.and_then(|it| it.installed_at);
     let mut pods = Pods::new(PodDiagnoser {
         load_balancers: &load_balancers,
         defaults: &defaults,
-        installed_at: installation
-            .as_ref()
-            .and_then(|it| it.installed_at.as_ref()),
+        installed_at: installed_at.as_ref(),
         namespaces: namespaces.as_ref().ok(),
     });
     let read = reader.select(&selector, |pod| pods.add(&pod)).await;

@@ -231,14 +231,12 @@ pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> St
         .context_radius(CONTEXT_LINES)
         .header(&format!("a/{path}{end}"), &format!("b/{path}{end}"))
         .to_string();
-    let lines = diff
-        .split_terminator('\n')
-        .enumerate()
-        .map(|(index, line)| {
-            let style = Some(style(line, index < 2)).filter(|_| styled);
-            let style = style.unwrap_or_default();
-            format!("{style}{}{style:#}\n", printable_line(line))
-        });
+    let lines = diff.split_terminator('\n').enumerate();
+    let lines = lines.map(|(index, line)| {
+        let style = Some(style(line, index < 2)).filter(|_| styled);
+        let style = style.unwrap_or_default();
+        format!("{style}{}{style:#}\n", printable_line(line))
+    });
     lines.collect()
 }
 

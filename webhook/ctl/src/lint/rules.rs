@@ -231,11 +231,11 @@ impl HookView<'_> {
         }
         // Nothing of a variable.
         let port = port.split(|it: char| !it.is_ascii_digit()).next()?;
-        let configured = self
+        let known = self
             .configuration
             .and_then(EnvoyConfiguration::admin_address);
         let named = || Some(format!("127.0.0.1:{}", self.container.port_named("admin")?));
-        let admin = configured.map(ToString::to_string).or_else(named)?;
+        let admin = known.map(ToString::to_string).or_else(named)?;
         let is_admin = port.is_empty() || admin.ends_with(&format!(":{port}"));
         (!is_admin).then(|| format!("the hook calls port {port}, and Envoy's admin interface is {admin}: Envoy does not drain"))
     }

@@ -116,23 +116,15 @@ fn split(script: &str) -> Vec<Command> {
     });
     let mut text: String = unquoted.collect();
     // What is in the background as a group ends there, too.
-    let simpler = [
-        ("&&", ";"),
-        ("||", ";"),
-        (">&", ">"),
-        ("&>", ">"),
-        ("; }", ")"),
-        (") &", "&"),
-    ];
-    for (operator, simpler) in simpler {
-        text = text.replace(operator, simpler);
+    for simpler in ["&& ;", "|| ;", ">& >", "&> >", "; } )", ") & &"] {
+        let (operator, simpler) = simpler.split_at(simpler.len() - 2);
+        text = text.replace(operator, simpler.trim_start());
     }
     let text = text.replace(['<', '>'], &format!(" {REDIRECTION}"));
     let original = |char| {
         let code = u32::from(char).checked_sub(QUOTED);
-        code.filter(|code| *code < 128)
-            .and_then(char::from_u32)
-            .unwrap_or(char)
+        let code = code.filter(|code| *code < 128);
+        code.and_then(char::from_u32).unwrap_or(char)
     };
     let word = |word: &str| word.chars().map(original).collect();
     let commands = text.split_inclusive(SEPARATORS).map(|command| {
@@ -153,10 +145,7 @@ impl Command {
     /// or a redirection. Of one in the usual folders it is the name, of another one the path.
     pub(super) fn program(&self) -> Option<&str> {
         let is_program = |word: &&String| {
-            let name = word
-                .split('=')
-                .next()
-                .filter(|name| name.len() < word.len());
+            let name = word.split_once('=').map(|(name, _)| name);
             let is_assignment = name.is_some_and(|name| !name.contains(['/', ':']));
             let is_program = |it: char| it != REDIRECTION && it != '-' && !it.is_ascii_digit();
             let is_word = SHELL_WORDS.contains(&format!(" {word} "));

@@ -33,8 +33,6 @@ pub fn read_client_ca(path: &Path) -> Result<Arc<dyn ClientCertVerifier>> {
     }
     ensure!(!roots.is_empty(), "{file} contains no certificate");
     let provider = Arc::new(ring::default_provider());
-    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
-    builder
-        .build()
-        .with_context(|| format!("invalid CAs in {file}"))
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+    verifier.with_context(|| format!("invalid CAs in {file}"))
 }

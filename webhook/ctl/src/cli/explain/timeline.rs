@@ -81,14 +81,9 @@ pub(super) fn timeline(
 
 /// The events of a pod that gets a drainer.
 pub(super) fn planned(plan: &DrainPlan, prospect: Prospect) -> Vec<TimelineEvent> {
-    let grace = plan.grace.to;
-    timeline(
-        &plan.drainer,
-        grace,
-        &plan.ended_at_once,
-        plan.readiness_failure,
-        prospect,
-    )
+    let (grace, failure) = (plan.grace.to, plan.readiness_failure);
+    let ended_at_once = &plan.ended_at_once;
+    timeline(&plan.drainer, grace, ended_at_once, failure, prospect)
 }
 
 fn event(at: Duration, name: &'static str, text: impl Into<String>) -> TimelineEvent {
