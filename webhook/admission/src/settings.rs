@@ -8,7 +8,6 @@ use std::num::NonZeroU16;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use drainer::duration::format;
 use drainer::settings::drain_setting_definitions;
 use drainer::{
     AdminAddress, DrainSettings, InvalidValue, MAX_DURATION, SettingConflict, SettingDefinition,
@@ -464,31 +463,13 @@ pub enum OnInvalid {
 impl Maxima {
     /// Each with the setting's name and its value in `timing`.
     fn of<'t>(&self, timing: &'t mut Timing) -> [(&'static str, Duration, &'t mut Duration); 3] {
-        let Self {
-            drain_delay,
-            wait_for_replacement,
-            drain_timeout,
-        } = *self;
+        let (delay, timeout) = (&mut timing.drain_delay, &mut timing.drain_timeout);
         let wait = &mut timing.wait_for_replacement;
         [
-            ("drain-delay", drain_delay, &mut timing.drain_delay),
-            ("wait-for-replacement", wait_for_replacement, wait),
-            ("drain-timeout", drain_timeout, &mut timing.drain_timeout),
+            ("drain-delay", self.drain_delay, delay),
+            ("wait-for-replacement", self.wait_for_replacement, wait),
+            ("drain-timeout", self.drain_timeout, timeout),
         ]
-    }
-
-    /// Returns why an installation's defaults exceed them.
-    pub fn errors(&self, defaults: &PodSettings) -> Vec<String> {
-        let mut timing = defaults.drain.timing;
-        let exceeded = self.of(&mut timing).into_iter();
-        let exceeded = exceeded.filter(|(_, maximum, value)| **value > *maximum);
-        let describe = |(name, maximum, value): (&str, Duration, &mut Duration)| {
-            let (maximum, value) = (format(maximum), format(*value));
-            format!(
-                "{name} {value} is more than max-{name} {maximum}: lower the one or raise the other"
-            )
-        };
-        exceeded.map(describe).collect()
     }
 }
 

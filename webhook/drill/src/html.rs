@@ -104,9 +104,8 @@ fn push_table(page: &mut String, title: &str, table: &Table) {
     let _ = write!(page, "<h2>{title}</h2>\n<table>\n");
     for (nth, row) in table.iter().enumerate() {
         let tag = if nth == 0 { "th" } else { "td" };
-        let cells = row
-            .iter()
-            .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        let cells = row.iter();
+        let cells = cells.map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
         let _ = writeln!(page, "<tr>{}</tr>", cells.collect::<String>());
     }
     page.push_str("</table>\n");

@@ -52,9 +52,8 @@ pub(super) fn verdict(report: &DrillReport) -> String {
 
 /// The number of failures of each kind, as in `1 refused, 2 cut in flight`.
 pub(super) fn count_failures(failures: &BTreeMap<FailureKind, u64>) -> String {
-    let counts = failures
-        .iter()
-        .map(|(kind, count)| format!("{count} {kind}"));
+    let counts = failures.iter();
+    let counts = counts.map(|(kind, count)| format!("{count} {kind}"));
     counts.collect::<Vec<_>>().join(", ")
 }
 

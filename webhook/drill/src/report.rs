@@ -127,9 +127,8 @@ impl DrillReport {
             let deleted_at = since_start(end.deleted_at);
             let gone_at = end.gone_at.map(since_start);
             let until = gone_at.map_or(f64::INFINITY, |at| at + ATTRIBUTION_SECONDS);
-            let meanwhile = failed_at
-                .iter()
-                .filter(|at| (deleted_at..=until).contains(*at));
+            let meanwhile = failed_at.iter();
+            let meanwhile = meanwhile.filter(|at| (deleted_at..=until).contains(*at));
             PodReport {
                 name: end.name.clone(),
                 deleted_at,
@@ -145,9 +144,8 @@ impl DrillReport {
         let last = ended_at
             .map(|at| at.unwrap_or(f64::INFINITY))
             .fold(0.0, f64::max);
-        let later = failed_at
-            .iter()
-            .filter(|at| !ends.is_empty() && **at > last + ATTRIBUTION_SECONDS);
+        let later = failed_at.iter();
+        let later = later.filter(|at| !ends.is_empty() && **at > last + ATTRIBUTION_SECONDS);
         Self {
             failed_later: later.count() as u64,
             subject,

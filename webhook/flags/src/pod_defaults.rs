@@ -88,9 +88,8 @@ impl PodDefaultsArgs {
             wait_for_replacement: self.max_wait_for_replacement,
             drain_timeout: self.max_drain_timeout,
         };
-        let above = maxima.errors(&settings);
         match (parse_image(self.image), Settings::try_new(settings)) {
-            (Ok(image), Ok(settings)) if above.is_empty() => Ok(Defaults {
+            (Ok(image), Ok(settings)) => Ok(Defaults {
                 image,
                 settings,
                 openshift: self.openshift,
@@ -102,7 +101,7 @@ impl PodDefaultsArgs {
                 drainer_api: None,
             }),
             (image, settings) => {
-                let settings = settings.err().into_iter().flatten().chain(above);
+                let settings = settings.err().into_iter().flatten();
                 let reasons = image.err().into_iter().chain(settings).collect();
                 Err(InvalidDefaults(reasons))
             }
@@ -327,10 +326,6 @@ mod tests {
             (
                 ["--drain-timeout=5s"].as_slice(),
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default)",
-            ),
-            (
-                &["--max-drain-timeout=30s"],
-                "drain-timeout 60s is more than max-drain-timeout 30s: lower the one or raise the other",
             ),
             (
                 &["--poll-interval=0s"],

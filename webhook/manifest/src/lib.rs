@@ -149,9 +149,8 @@ impl<'a> Manifest<'a> {
     }
 
     fn try_patched(&self, operations: &[PatchOperation]) -> Result<String, ManifestError> {
-        let first = operations
-            .first()
-            .map_or(Pointer::root(), PatchOperation::path);
+        let first = operations.first();
+        let first = first.map_or(Pointer::root(), PatchOperation::path);
         let mut wanted = self.value.clone();
         let mut tree = self.tree.clone();
         let mut moves: Vec<(&Pointer, &Pointer)> = Vec::new();

@@ -44,9 +44,8 @@ impl CertifiedKeyPair {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> anyhow::Result<Self> {
-        let leaf = chain
-            .first()
-            .context("the certificate chain has no certificate")?;
+        let leaf = chain.first();
+        let leaf = leaf.context("the certificate chain has no certificate")?;
         let not_after = CertificateInfo::read(leaf)
             .context("not an X.509 certificate")?
             .not_after;

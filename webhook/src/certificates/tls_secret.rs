@@ -62,9 +62,8 @@ fn verify(
     names: &[String],
     now: SystemTime,
 ) -> anyhow::Result<()> {
-    let leaf = chain
-        .first()
-        .context("the certificate chain has no certificate")?;
+    let leaf = chain.first();
+    let leaf = leaf.context("the certificate chain has no certificate")?;
     let info = CertificateInfo::read(leaf)?;
     ensure!(
         info.has_extensions,

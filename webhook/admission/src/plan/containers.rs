@@ -160,9 +160,8 @@ pub(super) fn select_hooked<'p, 'a>(
             let is_of_mesh = |name: &str| pod.is_in_mesh() || is_mesh_proxy(name);
             let may_come = |name: &str| is_of_mesh(name) && !pod.has_container(name);
             let (later, present): (Vec<_>, Vec<_>) = names.iter().partition(|name| may_come(name));
-            let obstacles = present
-                .into_iter()
-                .filter_map(|name| hook_obstacle(pod, &selected, name));
+            let obstacles = present.into_iter();
+            let obstacles = obstacles.filter_map(|name| hook_obstacle(pod, &selected, name));
             let obstacles: Vec<_> = obstacles.collect();
             if !obstacles.is_empty() {
                 return Err(denial(&obstacles.join("; ")));

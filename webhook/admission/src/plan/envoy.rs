@@ -158,9 +158,9 @@ pub fn known_envoys(pod: &PodView<'_>) -> Vec<ContainerRef> {
     };
     let found = found.ok().filter(is_strong);
     let found = found.map(|(envoy, _)| envoy.container_ref);
-    let envoys = pod
-        .long_running_containers()
-        .filter(|(at, it)| found == Some(*at) || it.name() == ENVOY || runs_envoy(it));
+    let envoys = pod.long_running_containers();
+    let envoys =
+        envoys.filter(|(at, it)| found == Some(*at) || it.name() == ENVOY || runs_envoy(it));
     envoys.map(|(at, _)| at).collect()
 }
 

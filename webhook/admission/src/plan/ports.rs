@@ -43,9 +43,8 @@ impl<'p> PortsInUse<'p> {
     ) {
         let tcp = admin.iter().filter_map(|it| tcp_port(&it.address));
         self.add(tcp, "Envoy's", "admin");
-        let listeners = configuration
-            .into_iter()
-            .flat_map(EnvoyConfiguration::ports);
+        let listeners = configuration.into_iter();
+        let listeners = listeners.flat_map(EnvoyConfiguration::ports);
         self.add(listeners, "Envoy's", "listeners");
     }
 

@@ -33,9 +33,8 @@ pub fn section(
 ) -> Section {
     let what = "whether the nodes support drainers";
     let unknown = |error| vec![CheckResult::unknown(NODES, what, error)];
-    let nodes = node_versions
-        .as_ref()
-        .map(|node_versions| node_versions.results(sidecar_mode));
+    let nodes = node_versions.as_ref();
+    let nodes = nodes.map(|node_versions| node_versions.results(sidecar_mode));
     let nodes = nodes.unwrap_or_else(unknown);
     Section::new("cluster", [vec![api_server(server)], nodes].concat())
 }

@@ -114,10 +114,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sections = found.into_inner();
     match output {
         OutputFormat::Text => {
-            if !wait.is_zero() {
-                for section in &sections {
-                    let _ = print(&section.to_text(styled))?;
-                }
+            for section in sections.iter().filter(|_| !wait.is_zero()) {
+                let _ = print(&section.to_text(styled))?;
             }
             let _ = print(&summary(&sections, styled))?;
         }

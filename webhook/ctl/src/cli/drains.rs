@@ -90,9 +90,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     let (reader, namespace) = args.cluster.connect_in(args.namespace).await?;
     let namespace = (!args.all_namespaces).then_some(namespace);
-    let scope = namespace
-        .as_ref()
-        .map(|name| format!("the namespace `{name}`"));
+    let scope = namespace.as_ref();
+    let scope = scope.map(|name| format!("the namespace `{name}`"));
     let scope = scope.unwrap_or_else(|| "the cluster".to_owned());
     let all = ListParams::default();
     let selections = [
@@ -248,15 +247,11 @@ impl DrainPrinter {
         records: impl IntoIterator<Item = &'r DrainRecord>,
     ) -> anyhow::Result<ControlFlow<()>> {
         for record in records {
-            if record.has_cut() {
-                let is_counted = matches!(record.cut, Some(Cut::Counted(_)));
-                let cut = if is_counted {
-                    &self.has_cut
-                } else {
-                    &self.has_unknown_cut
-                };
-                cut.set(true);
-            }
+            let is_counted = matches!(record.cut, Some(Cut::Counted(_)));
+            let [cut, unknown] = [is_counted, !is_counted].map(|it| it && record.has_cut());
+            self.has_cut.set(self.has_cut.get() | cut);
+            self.has_unknown_cut
+                .set(self.has_unknown_cut.get() | unknown);
             match &self.table {
                 Some(table) => table.push_row(&mut text, record),
                 None => text.push_json(record),

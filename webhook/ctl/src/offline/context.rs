@@ -56,9 +56,8 @@ impl ManifestContext {
         else {
             return;
         };
-        let texts = data
-            .iter()
-            .filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+        let texts = data.iter();
+        let texts = texts.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let namespace = namespace.unwrap_or_default().to_owned();
         let config_maps = self.config_maps.entry(namespace).or_default();

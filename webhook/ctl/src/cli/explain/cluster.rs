@@ -140,9 +140,8 @@ async fn read_config_maps(
         .into_iter()
         .filter_map(|object| object.template);
     let volumes = templates.filter_map(|template| template.pod["spec"]["volumes"].as_array());
-    let names = volumes
-        .flatten()
-        .filter_map(|volume| volume["configMap"]["name"].as_str());
+    let names = volumes.flatten();
+    let names = names.filter_map(|volume| volume["configMap"]["name"].as_str());
     for name in names.take(MAX_CONFIG_MAPS) {
         if let Ok(Some(config_map)) = reader.object(&kind, namespace, name).await {
             found.add(Some(namespace), &config_map);
