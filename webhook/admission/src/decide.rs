@@ -172,9 +172,8 @@ fn skip_reason(
 /// Returns the patch with which containers wait for the drain that another webhook has added to a pod after it got its
 /// drainer.
 fn late_hooks(pod: &PodView<'_>) -> Option<Patch> {
-    let drainer = pod
-        .all_containers()
-        .find(|it| it.name() == CONTAINER_NAME)?;
+    let mut containers = pod.all_containers();
+    let drainer = containers.find(|it| it.name() == CONTAINER_NAME)?;
     let args = drainer.args.as_deref()?.iter().skip(1);
     let config = Config::parse(args.map(|arg| (**arg).into())).ok()?;
     Some(patch::add_hooks(&plan::late_hooks(pod, &config), pod))

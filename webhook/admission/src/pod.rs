@@ -234,9 +234,8 @@ impl<'a> PodView<'a> {
             metadata: Option<&'a RawValue>,
         }
         // The error of a long string in place of an object would repeat it.
-        let pod = json
-            .starts_with('{')
-            .then(|| serde_json::from_str(json).ok());
+        let is_object = json.starts_with('{');
+        let pod = is_object.then(|| serde_json::from_str(json).ok());
         let metadata = pod.flatten().and_then(|pod: MetadataOnly<'a>| pod.metadata);
         Self {
             metadata: metadata.and_then(|metadata| decode(metadata.get()).ok()),

@@ -60,35 +60,35 @@ fn warnings_about(
     if metadata.controller().is_some() {
         return Ok(None);
     }
-    let mut warnings = pod_warnings(version, kind, &workload, request.namespace(), defaults)?;
-    let template = objects::template_path(version, kind);
-    let misplaced = template.map(|template| find_misplaced(template, &workload));
-    warnings.extend(misplaced.into_iter().flatten().map(|it| it.diagnostic));
+    let Some(path) = objects::template_path(version, kind) else {
+        return Ok(Some(Vec::new()));
+    };
+    let (mut warnings, mut metadata) = (Vec::new(), None);
+    if let Some((template, in_job)) = workload.pod_template(version, kind) {
+        let pod: PodView<'_> = decode_part(template).map_err(|error| pod_not_read(&error))?;
+        let context = PodContext {
+            in_job,
+            // The patch, which contains the token, is dropped.
+            ..PodContext::new(request.namespace(), token(&[]))
+        };
+        warnings = pod_warnings(kind, &workload, &pod, &context, defaults);
+        metadata = Some(pod.metadata.unwrap_or_default());
+    }
+    let misplaced = find_misplaced(path, metadata, &workload).into_iter();
+    warnings.extend(misplaced.map(|it| it.diagnostic));
     Ok(Some(warnings))
 }
 
-/// Returns what the decision on a pod of the workload's template warns of; nothing for a kind without one.
-///
-/// # Errors
-/// If the pod template cannot be decoded.
+/// Returns what the decision on a `pod` of the workload's template warns of.
 fn pod_warnings(
-    version: &str,
     kind: &str,
     workload: &WorkloadView<'_>,
-    namespace: Option<&str>,
+    pod: &PodView<'_>,
+    context: &PodContext<'_>,
     defaults: &Defaults,
-) -> Result<Vec<Diagnostic>, Diagnostic> {
-    let Some((template, in_job)) = workload.pod_template(version, kind) else {
-        return Ok(Vec::new());
-    };
-    let pod: PodView<'_> = decode_part(template).map_err(|error| pod_not_read(&error))?;
-    let context = PodContext {
-        in_job,
-        // The patch, which contains the token, is dropped.
-        ..PodContext::new(namespace, token(&[]))
-    };
-    let (prefix, reasons, warnings) = match decide(&pod, &context, defaults) {
-        Decision::NotRequested => return Ok(Vec::new()),
+) -> Vec<Diagnostic> {
+    let (prefix, reasons, warnings) = match decide(pod, context, defaults) {
+        Decision::NotRequested => return Vec::new(),
         Decision::Inject {
             plan, mut warnings, ..
         } => {
@@ -104,7 +104,7 @@ fn pod_warnings(
             let sole = sole_pod_reason(kind, workload);
             let sole = sole.filter(|_| delay == HealthFailureDelay::Auto && !asks);
             warnings.extend(sole.map(|sole| Code::SolePod.diagnostic(sole)));
-            return Ok(warnings);
+            return warnings;
         }
         Decision::Skip {
             reason, warnings, ..
@@ -115,7 +115,7 @@ fn pod_warnings(
         let detail = format!("{prefix}: {}", reason.detail);
         reason.code.diagnostic(detail)
     });
-    Ok(reasons.chain(warnings).collect())
+    reasons.chain(warnings).collect()
 }
 
 /// Returns why replacements start too late, after the pod has terminated, at least in a rollout; `None` if they start

@@ -9,7 +9,7 @@ use super::objects::WorkloadObject;
 use super::view::WorkloadView;
 use crate::diagnostics::{Code, Diagnostic};
 use crate::names::{INJECT, PREFIX};
-use crate::pod::Entries;
+use crate::pod::{Entries, ObjectMeta};
 use crate::settings::parse::{MAX_REPORTED_KEYS, inject_requested, is_setting, lint_name};
 
 /// An annotation that has no effect where it is.
@@ -30,20 +30,22 @@ pub fn misplaced(object: &WorkloadObject<'_>, injects_all: bool) -> Vec<Misplace
         return Vec::from_iter(in_unknown_kind(object));
     };
     let json = object.value.to_string();
-    let find = |view| find_misplaced(path, &view);
+    let find = |view| find_misplaced(path, None, &view);
     let mut misplaced = serde_json::from_str(&json).map_or_else(|_| Vec::new(), find);
     misplaced.retain(|it| !injects_all || it.diagnostic.code != Code::SettingsWithoutInject);
     misplaced
 }
 
-/// Finds annotations of a workload, whose pod template is at `template`, that have no effect, at most 32.
-pub(super) fn find_misplaced(
+/// Finds annotations of a workload that have no effect, at most 32. Its pod template is at `template`, with this `pod`'s
+/// metadata if that is known.
+pub(super) fn find_misplaced<'a>(
     template: &Pointer,
-    workload: &WorkloadView<'_>,
+    pod: Option<ObjectMeta<'a>>,
+    workload: &WorkloadView<'a>,
 ) -> Vec<MisplacedAnnotation> {
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
-    for (path, metadata) in workload.all_metadata() {
+    for (path, metadata) in workload.all_metadata(pod.map(|pod| (template, pod))) {
         let maps = [
             ("annotations", &metadata.annotations),
             ("labels", &metadata.labels),
@@ -51,9 +53,8 @@ pub(super) fn find_misplaced(
         for (key, entries) in maps {
             let map = path.with_trailing_token(key);
             let keys = entries.iter().flat_map(Entries::iter);
-            let names: Vec<_> = keys
-                .filter_map(|(key, _)| key.strip_prefix(PREFIX))
-                .collect();
+            let names = keys.filter_map(|(key, _)| key.strip_prefix(PREFIX));
+            let names: Vec<_> = names.collect();
             if map == pod_annotations {
                 misplaced.extend(without_request(&map, &names));
             } else {
@@ -182,7 +183,7 @@ mod tests {
     fn find(version: &str, kind: &str, object: &Value) -> Vec<(String, Code)> {
         let json = object.to_string();
         let template = objects::template_path(version, kind).unwrap();
-        let misplaced = find_misplaced(template, &serde_json::from_str(&json).unwrap());
+        let misplaced = find_misplaced(template, None, &serde_json::from_str(&json).unwrap());
         misplaced
             .into_iter()
             .map(|misplaced| (misplaced.path.to_string(), misplaced.diagnostic.code))
