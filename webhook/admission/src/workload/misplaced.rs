@@ -45,7 +45,8 @@ pub(super) fn find_misplaced<'a>(
 ) -> Vec<MisplacedAnnotation> {
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
-    for (path, metadata) in workload.all_metadata(pod.map(|pod| (template, pod))) {
+    let pod = pod.map(|pod| (template, pod));
+    for (path, metadata) in workload.all_metadata(pod.as_ref()) {
         let maps = [
             ("annotations", &metadata.annotations),
             ("labels", &metadata.labels),

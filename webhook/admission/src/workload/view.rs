@@ -49,7 +49,7 @@ pub(super) struct RollingUpdate<'a> {
 }
 
 /// The metadata of an object, or of a template, and its path.
-type Metadata<'p, 'a> = (&'p Pointer, ObjectMeta<'a>);
+type Meta<'p, 'a> = (&'p Pointer, ObjectMeta<'a>);
 
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
 fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
@@ -71,9 +71,9 @@ impl<'a> WorkloadView<'a> {
 
     /// Reads every `metadata` of the object and its templates, each with its path, but for that of the template at a path
     /// where the `pod` is known: to decode it takes the most time.
-    pub(super) fn all_metadata(&self, pod: Option<Metadata<'_, 'a>>) -> [Metadata<'static, 'a>; 4] {
+    pub(super) fn all_metadata(&self, pod: Option<&Meta<'_, 'a>>) -> [Meta<'static, 'a>; 4] {
         let of_template = |path: &str, spec: Option<&WorkloadSpec<'a>>| {
-            if let Some((_, metadata)) = pod.as_ref().filter(|(at, _)| at.as_str() == path) {
+            if let Some((_, metadata)) = pod.filter(|(at, _)| at.as_str() == path) {
                 return metadata.clone();
             }
             let template = spec.and_then(|spec| spec.template);
