@@ -286,7 +286,7 @@ impl<'a> PodView<'a> {
         os == Some(WINDOWS) || names::OS.map(selected).contains(&Some(WINDOWS))
     }
 
-    /// Returns true if the pod runs to completion, whoever owns it.
+    /// Returns true if the pod runs to completion, by its `restartPolicy`: pods of other owners than a Job may, too.
     pub(super) fn runs_to_completion(&self) -> bool {
         let policy = self.spec.restart_policy.as_deref();
         matches!(policy, Some("Never" | "OnFailure"))
@@ -459,11 +459,16 @@ impl<'a> Container<'a> {
         name.split_once(':').unwrap_or((name, ""))
     }
 
-    /// Returns the program of its command line, the last word before the flags of `tini -- envoy -c FILE`. Without one,
-    /// the image's entry point gets the flags.
-    pub(super) fn program(&self) -> Option<&str> {
+    /// Returns the words of its command line before the flags: `tini`, `--` and `envoy` of `tini -- envoy -c FILE`.
+    pub(super) fn programs(&self) -> impl Iterator<Item = &str> {
         let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
-        self.command_line().take_while(|word| !is_flag(word)).last()
+        self.command_line().take_while(move |word| !is_flag(word))
+    }
+
+    /// Returns the program of its command line, the last of [`programs`](Self::programs). Without one, the image's entry
+    /// point gets the flags.
+    pub(super) fn program(&self) -> Option<&str> {
+        self.programs().last()
     }
 
     /// Returns true if it is granted one of these capabilities. Their list is read as text, which nothing escapes.

@@ -64,7 +64,7 @@ fn warnings_about(
         return Ok(Some(Vec::new()));
     };
     let (mut warnings, mut metadata) = (Vec::new(), None);
-    if let Some((template, in_job)) = workload.pod_template(version, kind) {
+    if let Some((template, in_job)) = workload.pod_template(kind) {
         let pod: PodView<'_> = decode_part(template).map_err(|error| pod_not_read(&error))?;
         let context = PodContext {
             in_job,

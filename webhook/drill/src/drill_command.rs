@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use ctl::cli::installation::{find_deployment, find_installation, serve_container};
-use ctl::cli::terminal::{UNKNOWN, UsageError, ask, exit_code, print, report};
+use ctl::cli::terminal::{UNKNOWN, UsageError, ask, exit_status, print, report};
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
 use drainer::duration;
@@ -179,10 +179,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     files.write(&drill)?;
     // A closed pipe changes no exit code.
     let _ = printed?;
-    if drill.failed == 0 && !drill.completed {
-        return Ok(ExitCode::from(UNKNOWN));
-    }
-    Ok(exit_code(drill.failed == 0))
+    Ok(exit_status(drill.failed > 0, drill.completed))
 }
 
 fn interruption(disruption: Disruption, has_disrupted: bool) -> &'static str {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use ctl::cli::terminal::{exit_code, print};
+use ctl::cli::terminal::{exit_status, print};
 use ctl::signals::Signals;
 use ctl::text::PrintableText;
 use load::job::{JobLine, LoadJob};
@@ -42,5 +42,5 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.job.run(signals.next(), emit).await;
     result?;
     sleep(LINGER).await;
-    Ok(exit_code(has_ended))
+    Ok(exit_status(!has_ended, true))
 }

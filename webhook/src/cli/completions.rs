@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use ctl::cli::terminal::{exit_code, print_documents};
+use ctl::cli::terminal::print_documents;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
@@ -35,7 +35,7 @@ pub struct ManArgs {
 /// Prints a script for a shell.
 pub(super) fn run(args: &CompletionsArgs, program: Command) -> anyhow::Result<ExitCode> {
     let _ = print_documents(script(args.shell, program)?.as_bytes())?;
-    Ok(exit_code(true))
+    Ok(ExitCode::SUCCESS)
 }
 
 fn script(shell: Shell, mut program: Command) -> anyhow::Result<String> {
@@ -63,7 +63,7 @@ pub(super) fn write_man_pages(args: &ManArgs, program: Command) -> anyhow::Resul
         })
     };
     write().with_context(|| format!("cannot write to {}", args.folder.display()))?;
-    Ok(exit_code(true))
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -177,10 +177,8 @@ fn obstacle(envoy: &Container<'_>) -> Option<String> {
 /// Returns true if a container's command line is Envoy's own, and not that of a wrapper around it: by the programs before
 /// its flags, or else by an image whose entry point is Envoy.
 fn starts_envoy_itself(envoy: &Container<'_>) -> bool {
-    let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
-    let mut programs = envoy.command_line().take_while(|word| !is_flag(word));
     let is_known = |word| LAUNCHERS.split(' ').any(|it| it == last_segment(word));
-    programs.all(is_known) && (envoy.program().is_some() || is_envoys_image(envoy))
+    envoy.programs().all(is_known) && (envoy.program().is_some() || is_envoys_image(envoy))
 }
 
 /// Returns true if Envoy's drain time must outlast the drain, unless that is known of an adopted manager's Envoy alone,

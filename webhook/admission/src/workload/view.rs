@@ -4,7 +4,6 @@ use json_patch::jsonptr::Pointer;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::objects;
 use crate::decode::{DecodeError, decode_part, from_json};
 use crate::pod::{ObjectMeta, PodView, Scalar, Text};
 
@@ -49,7 +48,7 @@ pub(super) struct RollingUpdate<'a> {
 }
 
 /// The metadata of an object, or of a template, and its path.
-type Meta<'p, 'a> = (&'p Pointer, ObjectMeta<'a>);
+type Metadata<'p, 'a> = (&'p Pointer, ObjectMeta<'a>);
 
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
 fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
@@ -71,7 +70,10 @@ impl<'a> WorkloadView<'a> {
 
     /// Reads every `metadata` of the object and its templates, each with its path, but for that of the template at a path
     /// where the `pod` is known: to decode it takes the most time.
-    pub(super) fn all_metadata(&self, pod: Option<&Meta<'_, 'a>>) -> [Meta<'static, 'a>; 4] {
+    pub(super) fn all_metadata(
+        &self,
+        pod: Option<&Metadata<'_, 'a>>,
+    ) -> [Metadata<'static, 'a>; 4] {
         let of_template = |path: &str, spec: Option<&WorkloadSpec<'a>>| {
             if let Some((_, metadata)) = pod.filter(|(at, _)| at.as_str() == path) {
                 return metadata.clone();
@@ -113,8 +115,7 @@ impl<'a> WorkloadView<'a> {
     }
 
     /// Returns the pod template of a known kind, as JSON, and whether its pods are a Job's.
-    pub(super) fn pod_template(&self, version: &str, kind: &str) -> Option<(&'a str, bool)> {
-        objects::template_path(version, kind)?;
+    pub(super) fn pod_template(&self, kind: &str) -> Option<(&'a str, bool)> {
         let spec = self.spec.as_ref()?;
         let template = match kind {
             "CronJob" => spec.job_template.as_ref()?.spec.as_ref()?.template?,

@@ -248,10 +248,9 @@ impl DrainPrinter {
     ) -> anyhow::Result<ControlFlow<()>> {
         for record in records {
             let is_counted = matches!(record.cut, Some(Cut::Counted(_)));
-            let [cut, unknown] = [is_counted, !is_counted].map(|it| it && record.has_cut());
-            self.has_cut.set(self.has_cut.get() | cut);
-            self.has_unknown_cut
-                .set(self.has_unknown_cut.get() | unknown);
+            let (counted, unknown) = (&self.has_cut, &self.has_unknown_cut);
+            let has_cut = if is_counted { counted } else { unknown };
+            has_cut.set(has_cut.get() || record.has_cut());
             match &self.table {
                 Some(table) => table.push_row(&mut text, record),
                 None => text.push_json(record),

@@ -21,7 +21,7 @@ pub const UNKNOWN: u8 = 3;
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// Returns 1 if a command found what it looks for, or else 3 if something is unknown, or else 0.
+/// Returns 1 if a command found what it looks for, or has failed, or else 3 if something is unknown, or else 0.
 pub fn exit_status(has_finding: bool, is_complete: bool) -> ExitCode {
     let of_rest = if is_complete { 0 } else { UNKNOWN };
     ExitCode::from(if has_finding { 1 } else { of_rest })
@@ -30,11 +30,6 @@ pub fn exit_status(has_finding: bool, is_complete: bool) -> ExitCode {
 /// Reports an error after which a command goes on.
 pub fn warn(error: &ReadError) {
     report(format_args!("warning: {error}"));
-}
-
-/// Returns 0 for success and 1 for failure.
-pub fn exit_code(is_success: bool) -> ExitCode {
-    ExitCode::from(u8::from(!is_success))
 }
 
 /// Reports the error of a command, which may quote a cluster or a file, and returns its exit code. The lines of an

@@ -114,12 +114,11 @@ fn split(script: &str) -> Vec<Command> {
         }
         _ => Some(char),
     });
-    let mut text: String = unquoted.collect();
+    let text: String = unquoted.collect();
+    let text = text.replace("&&", ";").replace("||", ";");
+    let text = text.replace(">&", ">").replace("&>", ">");
     // What is in the background as a group ends there, too.
-    for simpler in ["&& ;", "|| ;", ">& >", "&> >", "; } )", ") & &"] {
-        let (operator, simpler) = simpler.split_at(simpler.len() - 2);
-        text = text.replace(operator, simpler.trim_start());
-    }
+    let text = text.replace("; }", ")").replace(") &", "&");
     let text = text.replace(['<', '>'], &format!(" {REDIRECTION}"));
     let original = |char| {
         let code = u32::from(char).checked_sub(QUOTED);
