@@ -2,6 +2,7 @@
 
 mod canvas;
 mod latency;
+mod losses;
 mod memory;
 
 use std::fs;
@@ -10,7 +11,6 @@ use std::path::{Path, PathBuf};
 use ::tests::drill_reports::{self, Setting};
 use ::tests::figures;
 use anyhow::{Context, Result};
-use drill::chart::compare_losses;
 
 /// A picture in `docs/images`.
 struct Picture {
@@ -48,7 +48,7 @@ fn draw_losses() -> Result<String> {
     let drills = drill_reports::read(Setting::BehindLag)?;
     let drills = drills.iter().map(|(end, report)| (end.name(), report));
     let drills: Vec<_> = drills.collect();
-    compare_losses(&drills)
+    losses::draw(&drills)
 }
 
 fn docs() -> PathBuf {

@@ -9,7 +9,6 @@
 mod events;
 mod log;
 mod pods;
-pub mod progress;
 mod record;
 mod table;
 

@@ -9,10 +9,8 @@ use kubernetes::{ObjectSelector, now};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::clean_up::Undo;
 use crate::disruption::Disruption;
 use crate::pods::PodLog;
-use crate::workload::Workload;
 use crate::workload_client::WorkloadClient;
 
 /// The interval between two looks at the workload, and between two attempts of an eviction that a disruption budget
@@ -24,29 +22,16 @@ pub(super) struct Disrupter<'a> {
     pub(super) client: &'a WorkloadClient,
     pub(super) selector: &'a ObjectSelector,
     pub(super) pods: &'a watch::Sender<PodLog>,
-    pub(super) changes: &'a mut Vec<Undo>,
 }
 
 // === impl Disrupter ===
 
 impl Disrupter<'_> {
     /// Disrupts the pods, and returns when all that it has ended are gone and replaced.
-    pub(super) async fn run(
-        &mut self,
-        disruption: Disruption,
-        workload: &Workload,
-    ) -> anyhow::Result<()> {
+    pub(super) async fn run(&self, disruption: Disruption) -> anyhow::Result<()> {
         match disruption {
             Disruption::Rollout => {
                 self.client.restart(now()).await?;
-                self.settle().await
-            }
-            Disruption::Scale(replicas) => {
-                let desired = workload.counts().desired;
-                self.changes.push(Undo::Scale(desired));
-                self.client.scale(replicas).await?;
-                self.settle().await?;
-                self.client.scale(desired).await?;
                 self.settle().await
             }
             Disruption::Evict | Disruption::Delete => {

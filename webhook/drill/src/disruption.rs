@@ -14,9 +14,6 @@ pub(super) enum Disruption {
     /// Its pods are deleted: each when the one before has been replaced.
     #[strum(to_string = "deletions")]
     Delete,
-    /// It is scaled to this number of replicas, and back after the drill.
-    #[strum(to_string = "scaling to {0} and back")]
-    Scale(u32),
 }
 
 /// Where a load runs.

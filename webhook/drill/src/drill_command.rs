@@ -15,7 +15,6 @@ use kubernetes::ClusterReader;
 use load::job::LoadJob;
 use tokio::sync::watch;
 
-use crate::clean_up::clean_up;
 use crate::disruption::{Disruption, LoadOrigin};
 use crate::files::ReportFiles;
 use crate::load_args::LoadArgs;
@@ -31,7 +30,7 @@ const HELP: &str = "\
 Examples:
   envoy-drainer drill deploy/edge -n shop --url http://edge/
   envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix h2,h3 --evict
-  envoy-drainer drill ds/edge -n shop --url http://edge/ --html drill.html --yes
+  envoy-drainer drill ds/edge -n shop --url http://edge/ --junit drill.xml --yes
 
 Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by \
 second and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. \
@@ -100,9 +99,6 @@ struct DisruptionArgs {
     /// Delete its pods one after the other.
     #[arg(long)]
     delete: bool,
-    /// Scale it to this number of replicas, and then back.
-    #[arg(long, value_name = "REPLICAS", value_parser = clap::value_parser!(u32).range(1..))]
-    scale: Option<u32>,
 }
 
 /// Runs a drill. An error has an exit code of its own, since 1 stands for lost requests.
@@ -161,15 +157,21 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
         phase: watch::Sender::new(Phase::default()),
         pods: watch::Sender::new(PodLog::default()),
     };
-    let mut changes = Vec::new();
+    let mut job_name = None;
     let ended = tokio::select! {
-        ended = session.run(&workload, job, image, &mut changes) => ended,
+        ended = session.run(&workload, job, image, &mut job_name) => ended,
         () = signals.next() => {
             let has_disrupted = session.phase.borrow().has_disrupted();
             Err(anyhow!(interruption(disruption, has_disrupted)))
         }
     };
-    clean_up(&changes, &client).await;
+    if let Some(name) = job_name
+        && let Err(error) = client.delete_job(&name).await
+    {
+        report(format_args!(
+            "warning: delete the Job `{name}` by hand: {error}"
+        ));
+    }
     let drill = ended?;
     let text = match args.output.output {
         OutputFormat::Text => to_text(&drill),
@@ -214,14 +216,6 @@ fn check_workload(
             "{name} has the update strategy OnDelete, so that a rollout replaces no pod: use --delete"
         );
     }
-    if let Disruption::Scale(replicas) = disruption {
-        ensure!(workload.is_scalable(), "{name} cannot be scaled");
-        ensure!(
-            replicas != counts.desired,
-            "{name} has {} already: scale it to another number",
-            plural(replicas, "replica")
-        );
-    }
     Ok(())
 }
 
@@ -261,7 +255,6 @@ fn describe(
         Disruption::Rollout => format!("restart {what} ({pods})"),
         Disruption::Evict => format!("evict {pods} of {what}{in_turn}"),
         Disruption::Delete => format!("delete {pods} of {what}{in_turn}"),
-        Disruption::Scale(replicas) => format!("scale {what} from {pods} to {replicas}, and back"),
     };
     let kinds = list_names(job.load.clients.iter().map(|clients| &clients.name));
     let origin = match image {
@@ -303,10 +296,6 @@ impl DisruptionArgs {
         match self {
             Self { evict: true, .. } => Disruption::Evict,
             Self { delete: true, .. } => Disruption::Delete,
-            Self {
-                scale: Some(replicas),
-                ..
-            } => Disruption::Scale(*replicas),
             _ => Disruption::Rollout,
         }
     }

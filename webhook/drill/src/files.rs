@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ctl::cli::terminal::report;
 
+use crate::junit;
 use crate::report::DrillReport;
-use crate::{html, junit};
 
 /// The flags of the files.
 #[derive(Debug, Clone, clap::Args)]
@@ -15,9 +15,6 @@ pub(super) struct ReportFiles {
     /// File for a report in JUnit's format.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// File for a report with a chart.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
 }
 
 // === impl ReportFiles ===
@@ -28,7 +25,7 @@ impl ReportFiles {
     /// # Errors
     /// If so.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        for path in self.junit.iter().chain(&self.html) {
+        if let Some(path) = &self.junit {
             let is_new = !path.exists();
             let opened = OpenOptions::new().create(true).append(true).open(path);
             opened.with_context(|| cannot_write(path))?;
@@ -48,14 +45,10 @@ impl ReportFiles {
         if let Some(path) = &self.junit {
             write(path, &junit::to_xml(drill))?;
         }
-        if let Some(path) = &self.html {
-            let page = html::to_html(drill).context("cannot draw the chart")?;
-            write(path, &page)?;
-        }
         Ok(())
     }
 
-    /// Writes the error of a drill without a report. There is no page of such a drill.
+    /// Writes the error of a drill without a report.
     pub(super) fn write_error(&self, error: &anyhow::Error) {
         if let Some(path) = &self.junit
             && let Err(error) = write(path, &junit::error_to_xml(&format!("{error:#}")))

@@ -4,22 +4,19 @@
 //! Workload, Disruption ──▶ rights that are needed, and when the disruption is complete
 //! LoadArgs ──────────────▶ load::Load ──▶ LoadJob in a Job of the cluster, or here
 //! pods as they are watched ──▶ PodLog ──┐
-//! load::Report ─────────────────────────┴▶ DrillReport ──▶ text, JSON, JUnit, HTML with a chart
+//! load::Report ─────────────────────────┴▶ DrillReport ──▶ text, JSON, JUnit
 //! ```
 //!
-//! These are pure. What acts on the cluster is `session`, which [`cli`] starts, with `disrupt`, `load_run`, `clean_up`
-//! and `workload_client`.
+//! These are pure. What acts on the cluster is `session`, which [`cli`] starts, with `disrupt`, `load_run` and
+//! `workload_client`.
 
 #![warn(clippy::match_bool, clippy::print_stderr, clippy::print_stdout)]
 
-pub mod chart;
-mod clean_up;
 pub mod cli;
 mod disrupt;
 mod disruption;
 mod drill_command;
 mod files;
-mod html;
 mod job;
 mod junit;
 mod load_args;

@@ -12,7 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::clean_up::Undo;
 use crate::job::job;
 use crate::workload_client::WorkloadClient;
 
@@ -59,13 +58,13 @@ impl LoadRun {
         (Self { lines, _task: task }, StopLoad::Here(stop))
     }
 
-    /// Creates a Job, and waits until its pod runs.
+    /// Creates a Job, whose name is set for the caller, and waits until its pod runs.
     ///
     /// # Errors
     /// If it does not start in time, with the reason that its pod gives.
     pub(super) async fn start_in_cluster(
         client: &WorkloadClient,
-        changes: &mut Vec<Undo>,
+        job_name: &mut Option<String>,
         image: &str,
         load: &LoadJob,
         limit: Duration,
@@ -73,7 +72,7 @@ impl LoadRun {
         let name = client
             .create_job(&job(image, load, limit.as_secs()))
             .await?;
-        changes.push(Undo::DeleteJob(name.clone()));
+        *job_name = Some(name.clone());
         let pod = wait_for_pod(client, &name).await?;
         let logs = client.follow_logs(&pod).await?;
         let lines = logs.lines();

@@ -57,22 +57,6 @@ pub(super) fn count_failures(failures: &BTreeMap<FailureKind, u64>) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// What a kind of failure means.
-pub(super) fn definition(kind: FailureKind) -> &'static str {
-    match kind {
-        FailureKind::Refused => {
-            "no connection could be opened, or it was closed before the request was written"
-        }
-        FailureKind::CutInFlight => "the connection ended after the request was written",
-        FailureKind::CutOnReused => {
-            "the same within half a second on a kept connection, before the first byte of the response: the server may \
-             have closed it before the request"
-        }
-        FailureKind::BadResponse => "another status or body",
-        FailureKind::TimedOut => "no complete response within the timeout of a request",
-    }
-}
-
 /// The requests by kind of client and of failure.
 pub(super) fn client_table(report: &DrillReport) -> Table {
     let failures = report.failures();

@@ -18,7 +18,6 @@ use load::job::{JobLine, LoadJob, Progress};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::clean_up::Undo;
 use crate::disrupt::Disrupter;
 use crate::disruption::Disruption;
 use crate::load_run::{LoadRun, StopLoad};
@@ -67,7 +66,7 @@ pub(super) enum Phase {
 // === impl Session ===
 
 impl Session<'_> {
-    /// Runs the drill. Adds to `changes` what is to be taken back, however it ends.
+    /// Runs the drill. Sets the name of the Job that is to be deleted, however it ends.
     ///
     /// # Errors
     /// If the load does not start or ends early, or the cluster cannot be reached or read. A disruption that is not
@@ -77,7 +76,7 @@ impl Session<'_> {
         workload: &Workload,
         job: LoadJob,
         image: Option<String>,
-        changes: &mut Vec<Undo>,
+        job_name: &mut Option<String>,
     ) -> anyhow::Result<DrillReport> {
         let selector = workload.selector()?;
         let pods = ObjectSelector {
@@ -98,7 +97,7 @@ impl Session<'_> {
             None => LoadRun::start_here(job),
             Some(image) => {
                 let limit = self.timeout + self.min_duration + JOB_MARGIN;
-                LoadRun::start_in_cluster(self.client, changes, &image, &job, limit).await?
+                LoadRun::start_in_cluster(self.client, job_name, &image, &job, limit).await?
             }
         };
         report("sending the first requests, which may take up to 30 s");
@@ -110,18 +109,17 @@ impl Session<'_> {
         };
         let warn = |error: &_| report(format_args!("warning: {error}"));
         let watch = self.client.reader.watch(&pods, version, on_change, warn);
-        let mut disrupter = Disrupter {
+        let disrupter = Disrupter {
             client: self.client,
             selector: &pods,
             pods: &self.pods,
-            changes,
         };
         let (load_report, left_out) = tokio::select! {
             ended = watch => {
                 ended?;
                 bail!("the watch of the pods has ended")
             }
-            failed = self.direct(&mut disrupter, workload, stop) => match failed? {},
+            failed = self.direct(&disrupter, stop) => match failed? {},
             ended = self.follow(&mut load) => ended?,
         };
         let Phase::Disruption(times) = *self.phase.borrow() else {
@@ -138,8 +136,7 @@ impl Session<'_> {
     /// Disrupts the pods once the load runs, and stops the load afterwards. Returns only with an error.
     async fn direct(
         &self,
-        disrupter: &mut Disrupter<'_>,
-        workload: &Workload,
+        disrupter: &Disrupter<'_>,
         stop: StopLoad,
     ) -> anyhow::Result<Infallible> {
         let mut phase = self.phase.subscribe();
@@ -155,7 +152,7 @@ impl Session<'_> {
             });
         });
         self.say(&format!("{} of {}", self.disruption, self.subject.workload));
-        let disrupted = disrupter.run(self.disruption, workload);
+        let disrupted = disrupter.run(self.disruption);
         match timeout(self.timeout, disrupted).await {
             Ok(disrupted) => {
                 disrupted?;

@@ -142,11 +142,6 @@ impl Workload {
         self.spec.paused
     }
 
-    /// Whether it has a number of replicas, which a DaemonSet has not.
-    pub(super) fn is_scalable(&self) -> bool {
-        self.spec.replicas.is_some()
-    }
-
     pub(super) fn counts(&self) -> PodCounts {
         let status = &self.status;
         match self.spec.replicas {

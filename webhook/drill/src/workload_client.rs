@@ -60,16 +60,6 @@ impl WorkloadClient {
         self.call("patch", resource, patched).await.map(drop)
     }
 
-    /// Sets its number of replicas.
-    pub(super) async fn scale(&self, replicas: u32) -> Result<(), ReadError> {
-        let patch = json!({"spec": {"replicas": replicas}});
-        let (api, resource) = (self.workloads(), self.name.kind.resource());
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let scaled = api.patch_scale(&self.name.name, &params, &patch);
-        let resource = format!("{resource}/scale");
-        self.call("patch", &resource, scaled).await.map(drop)
-    }
-
     /// Evicts a pod. Returns the reason if a disruption budget does not allow it now.
     pub(super) async fn evict(&self, pod: &str) -> Result<Option<String>, ReadError> {
         const TOO_MANY_REQUESTS: u16 = 429;

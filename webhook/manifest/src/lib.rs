@@ -9,14 +9,13 @@
 //! of the document's value; if it does not, the change is refused.
 //!
 //! A change loses only what it replaces: the old value of a key (comments on its line stay), an empty `{}`, `[]` or
-//! null that gets content, an alias or merged key that must differ from its anchor, which is written out, and an item
-//! that is removed, with the comments in it. A last line without a line break may get one, and a block scalar that ends
-//! with it becomes `|-`, so that its value stays.
+//! null that gets content, an alias or merged key that must differ from its anchor, which is written out, an item or a
+//! key that is removed, with the comments in it, and the comments and the notation of an item that is moved. A last line
+//! without a line break may get one, and a block scalar that ends with it becomes `|-`, so that its value stays.
 
 mod documents;
 mod emit;
 mod error;
-mod move_items;
 mod reader;
 mod scalar;
 mod source;
@@ -121,9 +120,9 @@ impl<'a> Manifest<'a> {
         self.tree.nearest(path).0.line
     }
 
-    /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the
-    /// end of another. A `remove` or an `add` at or below a list must not come after a `move` from or to it. Where one
-    /// of the lists is in brackets, the item is rendered anew.
+    /// The document's text with the operations applied: `add`, `remove` of a list's item or of a key, and `move` from a
+    /// list to another, where the item is rendered anew. A `remove` or an `add` at or below a list must not come after a
+    /// `move` from or to it.
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
@@ -153,7 +152,6 @@ impl<'a> Manifest<'a> {
         let first = first.map_or(Pointer::root(), PatchOperation::path);
         let mut wanted = self.value.clone();
         let mut tree = self.tree.clone();
-        let mut moves: Vec<(&Pointer, &Pointer)> = Vec::new();
         for operation in operations {
             let path = operation.path();
             let at = self.tree.nearest(path).0.range.start;
@@ -167,16 +165,10 @@ impl<'a> Manifest<'a> {
             let edit = match operation {
                 PatchOperation::Add(_) => Edit::Add,
                 PatchOperation::Remove(_) => Edit::Remove,
-                PatchOperation::Move(MoveOperation { from, path })
-                    if tree.is_in_brackets(from) || tree.is_in_brackets(path) =>
-                {
+                PatchOperation::Move(MoveOperation { from, .. }) => {
                     let aliases = &tree.first_alias_lines;
                     tree.root.apply(Edit::Remove, from, &wanted, aliases)?;
                     Edit::Add
-                }
-                PatchOperation::Move(MoveOperation { from, path }) => {
-                    moves.push((from, path));
-                    continue;
                 }
                 _ => return Err(self.layout_error(path)),
             };
@@ -185,13 +177,7 @@ impl<'a> Manifest<'a> {
         }
         let is_as_wanted =
             |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
-        let added = tree.write(self.text);
-        drop(tree);
-        // All moves at once, since a document may have hundreds of them.
-        let patched = added.and_then(|added| match &moves[..] {
-            [] => Some(added),
-            moves => Tree::read(&added, 1).ok()?.write_moved(&added, moves),
-        });
+        let patched = tree.write(self.text);
         let patched = patched.filter(is_as_wanted);
         let patched = patched.ok_or_else(|| self.layout_error(first))?;
         Ok(format!("{}{patched}", self.bom))
@@ -383,7 +369,7 @@ s:
         assert_eq!(read("a: |\n  x").value(), &json!({"a": "x"}));
         let moved = operations(json!([{"op": "move", "from": "/c/1", "path": "/i/-"}]));
         let patched = read("i:\n- a\nc:\n- b\n- |\n  x").patched(&moved);
-        assert_eq!(patched.as_deref(), Ok("i:\n- a\n- |-\n  x\nc:\n- b\n"));
+        assert_eq!(patched.as_deref(), Ok("i:\n- a\n- x\nc:\n- b\n"));
     }
 
     #[test]
@@ -560,56 +546,14 @@ z: 1
     }
 
     #[test]
-    fn items_move_with_their_comments() {
+    fn moved_items_are_rendered_anew() {
         let table = [
             (
-                "another indentation, a block scalar, comments",
-                "\
-s:
-  c: # these
-  # the list's, or the proxy's
-  - name: envoy # first
-    run: |+
-      text
-
-    # in envoy
-  # the app
-  - name: app
-
-  i:
-      - name: init
-        # in init
-
-# end
-",
+                "from lines to lines, without the comments in it",
+                "s:\n  c:\n  # e\n  - name: envoy # e\n    # in envoy\n    k: 'v'\n  - name: app\n  i:\n      - a\n# end\n",
                 "/s/c/0",
                 "/s/i/-",
-                "\
-s:
-  c: # these
-  # the app
-  - name: app
-
-  i:
-      - name: init
-        # in init
-      # the list's, or the proxy's
-      - name: envoy # first
-        run: |+
-          text
-
-        # in envoy
-        new: 1
-
-# end
-",
-            ),
-            (
-                "the last one, carriage returns, no newline at the end",
-                "s:\r\n  i: [a]\r\n  j:\r\n  - b # b\r\n  # about c\r\n  c:\r\n    - {name: app}\r\n\r\n    # c\r\n    -\r\n      name: envoy\r\n      k: 'v\r\n\r\n       w'",
-                "/s/c/1",
-                "/s/j/-",
-                "s:\r\n  i: [a]\r\n  j:\r\n  - b # b\r\n  # c\r\n  -\r\n    name: envoy\r\n    k: 'v\r\n\r\n     w'\r\n    new: 1\r\n  # about c\r\n  c:\r\n    - {name: app}\r\n\r\n",
+                "s:\n  c:\n  # e\n  - name: app\n  i:\n      - a\n      - name: envoy\n        k: v\n        new: 1\n# end\n",
             ),
             (
                 "from brackets to brackets",
@@ -661,17 +605,10 @@ s:
     fn unsupported_moves_are_refused() {
         let table = [
             ("the only item", "c:\n- a\ni:\n- b\n", "/c/0", "/i/-"),
-            ("not the end", "c:\n- a\n- b\ni:\n- c\n", "/c/0", "/i/0"),
             (
                 "a list in a list",
                 "c:\n- - a\n  - b\ni:\n- c\n",
                 "/c/0/0",
-                "/i/-",
-            ),
-            (
-                "a merged key",
-                "m: &m\n  c: [a, b]\n<<: *m\ni:\n- c\n",
-                "/c/0",
                 "/i/-",
             ),
             (
@@ -693,9 +630,40 @@ s:
     }
 
     #[test]
+    fn keys_are_removed_and_items_move_to_any_place() {
+        let removed = |path: &str| operations(json!([{"op": "remove", "path": path}]));
+        let block = "a: 1 # one\n# two\nb:\n  c: 2\n  # three\n  d:\n    e: 3\n";
+        for (text, path, want) in [
+            (
+                block,
+                "/a",
+                "# two\nb:\n  c: 2\n  # three\n  d:\n    e: 3\n",
+            ),
+            (
+                block,
+                "/b/c",
+                "a: 1 # one\n# two\nb:\n  # three\n  d:\n    e: 3\n",
+            ),
+            (block, "/b", "a: 1 # one\n# two\n"),
+            ("m: {a: 1, b: 2}\n", "/m/a", "m: {b: 2}\n"),
+            ("m: {a: 1, b: 2}\n", "/m/b", "m: {a: 1}\n"),
+            ("{\n  \"a\": 1,\n  \"b\": 2\n}", "/b", "{\n  \"a\": 1\n}"),
+        ] {
+            assert_eq!(
+                read(text).patched(&removed(path)).as_deref(),
+                Ok(want),
+                "{path}"
+            );
+        }
+        assert!(read("- a: 1\n  b: 2\n").patched(&removed("/0/a")).is_err());
+        let moved = operations(json!([{"op": "move", "from": "/c/0", "path": "/i/0"}]));
+        let text = read("c:\n- a: 1\n- b\ni:\n- c\n").patched(&moved);
+        assert_eq!(text.as_deref(), Ok("c:\n- b\ni:\n- a: 1\n- c\n"));
+    }
+
+    #[test]
     fn other_operations_are_refused() {
         for operation in [
-            json!({"op": "remove", "path": "/a"}),
             json!({"op": "remove", "path": ""}),
             json!({"op": "remove", "path": "/b/0"}),
             json!({"op": "replace", "path": "/a", "value": 1}),

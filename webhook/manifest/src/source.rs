@@ -34,12 +34,6 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The start of the first line from `at` on that is not blank; `at` is the start of a line.
-    pub(super) fn skip_blank_lines(self, at: usize) -> usize {
-        let rest = self.0[at..].trim_start();
-        self.line_start(self.0.len() - rest.len()).max(at)
-    }
-
     /// The first byte after `at` that is neither white space nor in a comment.
     pub(super) fn skip_blanks(self, mut at: usize) -> usize {
         loop {

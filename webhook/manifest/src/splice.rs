@@ -74,6 +74,14 @@ impl<'a> Splicer<'a> {
         let column = self.source.column(node.range.start);
         for (key, entry) in entries {
             match (&entry.value.new_value, key) {
+                _ if entry.value.is_removed => {
+                    let start = entry.key_range.start;
+                    if !self.source.begins_line(start) {
+                        return None;
+                    }
+                    let end = self.source.line_after(&entry.value, column + 1);
+                    self.replace(self.source.line_start(start)..end, String::new());
+                }
                 (None, _) => self.splice_node(&entry.value, entry.key_range.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.line_after(node, column);
@@ -186,7 +194,9 @@ impl<'a> Splicer<'a> {
                     let next = elements.clone().find(|(_, next)| !next.is_inserted());
                     match (end, next.map(start)) {
                         (Some(before), _) => self.replace(before..value_end, String::new()),
-                        (None, Some(next)) => self.replace(at..next, String::new()),
+                        (None, Some(next)) => {
+                            self.replace(start((entry, value))..next, String::new())
+                        }
                         (None, None) => return None,
                     }
                     end = end.and(Some(value_end));

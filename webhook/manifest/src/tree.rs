@@ -40,7 +40,7 @@ pub(super) struct Node {
     pub(super) content: Content,
     /// The value to write instead, or to insert.
     pub(super) new_value: Option<Value>,
-    /// Whether it is an item to remove.
+    /// Whether it is an item, or the value of a key, to remove.
     pub(super) is_removed: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) enum Key {
 pub(super) enum Edit {
     /// Add it, or replace it in a mapping.
     Add,
-    /// Remove it from a sequence.
+    /// Remove it from a sequence, or with its key from a mapping.
     Remove,
 }
 
@@ -111,15 +111,6 @@ impl Tree {
             node = child;
         }
         (node, true)
-    }
-
-    /// Whether the path is that of an item in brackets, or of their end.
-    pub(super) fn is_in_brackets(&self, path: &Pointer) -> bool {
-        let list = path.split_back().map(|(list, _)| self.nearest(list));
-        list.is_some_and(|(node, is_list)| match &node.content {
-            Content::Sequence(Style::Flow, items) => is_list && !items.is_empty(),
-            _ => false,
-        })
     }
 }
 
@@ -165,6 +156,10 @@ impl Node {
                 match entries.entry(Key::Name(token.into_owned())) {
                     Entry::Occupied(mut entry) => {
                         let node = &mut entry.get_mut().value;
+                        if edit == Edit::Remove && rest.is_root() {
+                            node.is_removed = true;
+                            return Ok(());
+                        }
                         return node.apply(edit, rest, value, first_alias_lines);
                     }
                     // A merged key is written out here, where it wins over the merged value.

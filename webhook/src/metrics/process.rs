@@ -7,7 +7,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use rustix::param::{clock_ticks_per_second, page_size};
-use rustix::process::{Resource, getrlimit};
 
 /// Name, help and value.
 type GaugeRow = (&'static str, &'static str, f64);
@@ -29,7 +28,7 @@ pub(super) fn read() -> Registry {
 }
 
 /// The CPU time in seconds, and the gauges.
-fn read_proc() -> Option<(f64, [GaugeRow; 5])> {
+fn read_proc() -> Option<(f64, [GaugeRow; 3])> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program, in parentheses, may contain anything; the third field follows it.
     // <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
@@ -40,17 +39,11 @@ fn read_proc() -> Option<(f64, [GaugeRow; 5])> {
     let mut boot = stat.lines().filter_map(|line| line.strip_prefix("btime "));
     let boot: f64 = boot.next()?.parse().ok()?;
     let open_fds = fs::read_dir("/proc/self/fd").ok()?.count();
-    let max_fds = getrlimit(Resource::Nofile).current;
     let gauges = [
         (
             "process_start_time_seconds",
             "Start time of the process since unix epoch in seconds",
             boot + field(22)? / ticks,
-        ),
-        (
-            "process_virtual_memory_bytes",
-            "Virtual memory size in bytes",
-            field(23)?,
         ),
         (
             "process_resident_memory_bytes",
@@ -61,11 +54,6 @@ fn read_proc() -> Option<(f64, [GaugeRow; 5])> {
             "process_open_fds",
             "Number of open file descriptors",
             open_fds as f64,
-        ),
-        (
-            "process_max_fds",
-            "Maximum number of open file descriptors",
-            max_fds.unwrap_or(u64::MAX) as f64,
         ),
     ];
     Some(((field(14)? + field(15)?) / ticks, gauges))
@@ -95,14 +83,12 @@ mod tests {
         let memory = black_box(vec![1_u8; SIZE as usize]);
         let resident = metric("process_resident_memory_bytes");
         assert!((SIZE / 2.0..4.0 * SIZE).contains(&(resident - before)));
-        assert!(metric("process_virtual_memory_bytes") >= resident);
         drop(memory);
 
         let before = metric("process_open_fds");
         let files: Vec<_> = (0..50).map(|_| fs::File::open("/dev/null")).collect();
         // Other tests open and close some too.
         assert!(metric("process_open_fds") >= before + 25.0);
-        assert!(metric("process_max_fds") >= metric("process_open_fds"));
         drop(files);
 
         let now = wall_clock().duration_since(UNIX_EPOCH).unwrap();

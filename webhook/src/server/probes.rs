@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
 use super::transport::{Liveness, ShutdownPhase};
 use crate::certificates::resolver::CertResolver;
-use crate::metrics::{Registry, encode_all, to_prometheus_text};
+use crate::metrics::{Registry, encode_all};
 
 /// A replica whose TLS port has not been able to accept connections for this long is not ready: its thread is
 /// stalled, or it has no file descriptors left. The connection limit is no reason: any client can reach it, and new
@@ -26,9 +26,6 @@ const LIVENESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The media type of OpenMetrics text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The media type of Prometheus' own text format.
-const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The inputs of both probes.
 #[derive(Clone)]
@@ -55,23 +52,8 @@ pub(super) fn health_router(state: &HealthState) -> Router {
 /// The router of the metrics port.
 pub(super) fn metrics_router(registry: Registry) -> Router {
     let registry = Arc::new(registry);
-    Router::new().route(
-        "/metrics",
-        get(move |headers| future::ready(expose(&registry, &headers))),
-    )
-}
-
-/// OpenMetrics if the client accepts it, as Prometheus does, or else Prometheus' own text format, which all agents
-/// read.
-fn expose(registry: &Registry, headers: &HeaderMap) -> impl IntoResponse + use<> {
-    let text = encode_all(registry);
-    let accepted = headers.get_all(ACCEPT).iter();
-    let mut accepted = accepted.filter_map(|accepted| accepted.to_str().ok());
-    if accepted.any(|accepted| accepted.contains("application/openmetrics-text")) {
-        ([(CONTENT_TYPE, OPEN_METRICS)], text)
-    } else {
-        ([(CONTENT_TYPE, PROMETHEUS_TEXT)], to_prometheus_text(&text))
-    }
+    let expose = move || future::ready(([(CONTENT_TYPE, OPEN_METRICS)], encode_all(&registry)));
+    Router::new().route("/metrics", get(expose))
 }
 
 fn respond(failure: Option<&'static str>) -> impl IntoResponse {

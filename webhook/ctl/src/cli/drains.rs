@@ -1,7 +1,5 @@
 //! `envoy-drainer drains`: the drains of a cluster's pods, listed or as they happen.
 
-mod progress;
-
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -27,7 +25,7 @@ use crate::text::PrintableText;
 const HELP: &str = "\
 Examples:
   envoy-drainer drains -n shop
-  envoy-drainer drains -n shop --watch --progress   # start it before a rollout
+  envoy-drainer drains -n shop --watch   # start it before a rollout
   envoy-drainer drains -A --since 10m --fail-on-cut
 
 Reads pods with a drainer: which drains are running, and the termination messages of those that have ended. Also \
@@ -66,9 +64,6 @@ pub struct Args {
     /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
-    /// With --watch, also print what each running drain waits for. Needs the right to create pods/exec.
-    #[arg(long, requires = "watch")]
-    progress: bool,
     /// List only drains that are running, or ended within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     since: Option<Duration>,
@@ -148,10 +143,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         let log = RefCell::new(log);
         let selectors = [&pods, &events];
         let watches = watch_drains(&reader, selectors, versions, &log, &printer);
-        let progress = progress::print(&reader, &log, args.progress);
         tokio::select! {
             result = watches => result?,
-            never = progress => match never {},
             () = signals.next() => {}
         }
         is_complete &= !reader.has_left_out();

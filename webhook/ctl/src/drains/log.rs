@@ -50,12 +50,6 @@ impl DrainLog {
         records
     }
 
-    /// The namespaces and names of the pods whose drains run.
-    pub fn running(&self) -> impl Iterator<Item = (String, String)> {
-        let running = self.records.iter().filter(|record| !record.has_ended());
-        running.filter_map(|record| Some((record.namespace.clone(), record.pod.clone()?)))
-    }
-
     /// How often a drain was forgotten.
     pub fn forgotten(&self) -> usize {
         self.forgotten
@@ -94,10 +88,6 @@ impl DrainRecord {
         (&self.pod, &self.follows, &self.namespace)
             == (&other.pod, &other.follows, &other.namespace)
             && !is_other_uid()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.outcome != RecordOutcome::Draining
     }
 
     /// What `new` adds to this record.
