@@ -69,7 +69,7 @@ fn diff_shows_only_changes() {
 }
 
 #[test]
-fn moved_envoy_keeps_its_comments() {
+fn moved_envoy_is_rendered_anew() {
     let Input { name, bytes } = input("sidecar.yaml");
     let injected = inject(&bytes);
     assert_eq!(injected.outcomes, [Outcome::Injected; 3]);
@@ -338,9 +338,34 @@ fn offline_and_admission_inject_the_same() {
         let offline = inject_all(&golden::read(&format!("{name}.yaml")));
         // From `--config-yaml`, which admission does not read.
         let offline = offline.replace("--admin-hints=[::1]:19000,", "--admin-hints=");
+        // Its defaults may be others.
+        assert!(offline.contains(r#","offline":true}"#), "{name}");
+        let offline = offline.replace(r#","offline":true}"#, "}");
         let admitted = golden::read(&format!("{name}.patched.yaml"));
         assert_eq!(tokenless(&offline), tokenless(&admitted), "{name}");
     }
+}
+
+#[test]
+fn removal_gives_back_the_manifest() {
+    for (version, kind, path) in KINDS {
+        let text = manifest_with_inject(version, kind, path);
+        let removed = inject::remove(inject_all(&text).as_bytes());
+        assert_eq!(String::from_utf8_lossy(&removed.bytes), text, "{kind}");
+        assert_eq!(removed.outcomes, [Outcome::Injected], "{kind}");
+    }
+    // Comments of what moves are lost.
+    let text = golden::read("offline/sidecar.yaml");
+    let removed = inject::remove(&inject(&text).bytes);
+    assert_eq!(texts(&removed), [""; 0]);
+    let [before, after] = [text.as_bytes(), &removed.bytes].map(read::<Value>);
+    assert_eq!(after, before);
+    let adopted = inject(golden::read("offline/adopted.yaml")).bytes;
+    let kept = inject::remove(&adopted);
+    assert_eq!(kept.bytes, adopted);
+    assert_eq!(kept.outcomes[0], Outcome::Denied);
+    let want = "DRN090: the shutdown manager of ";
+    assert!(texts(&kept)[0].contains(want), "{:?}", texts(&kept));
 }
 
 #[test]

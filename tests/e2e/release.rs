@@ -150,9 +150,15 @@ impl Release {
         metrics.with_context(|| format!("the metrics of {pod}"))
     }
 
+    /// Returns the name of its MutatingWebhookConfiguration.
+    pub(crate) fn configuration_name(&self) -> String {
+        format!("zz-{}", self.name())
+    }
+
     /// Returns the webhooks of its MutatingWebhookConfiguration.
     pub(crate) async fn webhooks(&self) -> Result<Vec<Value>> {
-        let get = ["get", "mutatingwebhookconfiguration", self.name()];
+        let name = self.configuration_name();
+        let get = ["get", "mutatingwebhookconfiguration", &name];
         let mut configuration = kubectl::json(&get).await?;
         let Value::Array(webhooks) = configuration["webhooks"].take() else {
             bail!("the webhook configuration has no webhooks");

@@ -9,7 +9,7 @@ use admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubernetes::NEW_FIELDS;
-use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use tests::review::{AdmissionResult, ReviewBuilder, defaults, without_drainer, without_empty};
 use tests::{golden, kubernetes};
 
 /// The releases whose pods have a golden file.
@@ -45,14 +45,27 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
 }
 
 /// Asserts that a patched pod is valid and complete, and that the patch adds only what 1.29 knows.
-fn assert_patched(name: &str, before: &Value, result: &AdmissionResult, defaults: &Defaults) {
+fn assert_patched(name: &str, sent: &Value, result: &AdmissionResult, defaults: &Defaults) {
     let decoded: Result<Pod, _> = serde_json::from_value(result.pod.clone());
     assert!(decoded.is_ok(), "{name}: {decoded:?}");
-    let [before, after] = [before, &result.pod].map(|pod| kubernetes::new_fields("", pod));
+    let [before, after] = [sent, &result.pod].map(|pod| kubernetes::new_fields("", pod));
     assert!(after.is_subset(&before), "{name}: {after:?}");
     let second = ReviewBuilder::for_pod(&result.pod).admit(defaults);
     let unchanged = (true, vec![]);
     assert_eq!((second.allowed, second.patch.0), unchanged, "{name}");
+    if result.outcome == AdmissionOutcome::Injected {
+        let removed = without_drainer(result.pod.clone());
+        let removed = removed.map(without_empty).map_err(|it| it.code);
+        let is_adopted = sent
+            .pointer("/metadata/annotations/envoy-drainer.dev~1adopt")
+            .is_some();
+        let wanted = if is_adopted {
+            Err(Code::NotRemoved)
+        } else {
+            Ok(without_empty(sent.clone()))
+        };
+        assert_eq!(removed, wanted, "{name}");
+    }
 }
 
 #[test]

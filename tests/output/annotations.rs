@@ -561,10 +561,7 @@ fn containers_of_a_later_webhook_get_their_hooks() {
         .unwrap()
         .extend(added);
     let second = admit_pod(&pod);
-    assert_eq!(
-        second.outcome,
-        AdmissionOutcome::Skipped(Code::AlreadyInjected)
-    );
+    assert_eq!(second.outcome, AdmissionOutcome::Repaired);
     let mut expected = app.clone();
     let path = app["httpGet"]["path"]
         .as_str()

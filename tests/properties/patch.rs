@@ -14,7 +14,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 use tests::manifest::KINDS;
-use tests::review::{self, AdmissionResult, ReviewBuilder, defaults};
+use tests::review::{
+    self, AdmissionResult, ReviewBuilder, defaults, without_drainer, without_empty,
+};
 
 use expected::{STATUS, envoy, envoy_mut, has_unreplaced_hook};
 use pods::{NUMBERS, any_json, pod};
@@ -63,9 +65,34 @@ fn assert_patch_preserves(pod: &Value) {
             AdmissionOutcome::Skipped(Code::AlreadyInjected)
         );
         assert_eq!(second.warnings, [""; 0]);
+        assert_removal_is_inverse(pod, &result.pod);
+        assert_changes_are_repaired(&result.pod);
     }
     assert_eq!(second.patch.0, []);
     serde_json::from_value::<Pod>(result.pod).expect("the API server can decode the patched pod");
+}
+
+/// Asserts that a removal gives back the pod that was injected, but for parents that were added.
+fn assert_removal_is_inverse(pod: &Value, injected: &Value) {
+    let removed = without_drainer(injected.clone()).expect("everything is recorded");
+    let [before, after] = [pod, &removed].map(|pod| without_empty(pod.clone()));
+    assert_eq!(after, before);
+    assert_eq!(admit(&removed).pod, *injected);
+}
+
+/// Asserts that the injection is restored after another webhook has changed it.
+fn assert_changes_are_repaired(injected: &Value) {
+    let mut changed = injected.clone();
+    envoy_mut(&mut changed)["lifecycle"]["preStop"] = json!({"sleep": {"seconds": 15}});
+    let sidecars = changed["spec"].get_mut("initContainers");
+    let sidecars = sidecars.and_then(Value::as_array_mut).into_iter().flatten();
+    let mut own = sidecars.filter(|container| container["name"] == "envoy-drainer");
+    if let Some(Value::Object(drainer)) = own.next() {
+        drainer.remove("restartPolicy");
+    }
+    let repaired = admit(&changed);
+    assert_eq!(repaired.outcome, AdmissionOutcome::Repaired);
+    assert_eq!(repaired.pod, *injected);
 }
 
 /// Turns a pod into one of Envoy Gateway that asks for adoption, with its shutdown manager at a position among the

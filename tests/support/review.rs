@@ -1,6 +1,9 @@
 //! A builder of AdmissionReviews, and a parser of the responses.
 
-use admission::{AdmissionOutcome, Defaults, InvalidReview, ReviewResponse, admit_pod};
+use admission::{
+    AdmissionOutcome, Defaults, Diagnostic, InvalidReview, PodView, ReviewResponse, admit_pod,
+    keys, remove,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use drainer::Token;
@@ -47,6 +50,59 @@ pub fn defaults() -> Defaults {
 /// As [`admit_pod`].
 pub fn admit(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
     admit_pod(body, false, defaults, || Token(TOKEN))
+}
+
+/// Takes the drainer out of a pod.
+///
+/// # Errors
+/// If it is not recorded what the pod was like before.
+///
+/// # Panics
+/// When it has no drainer.
+pub fn without_drainer(mut pod: Value) -> Result<Value, Diagnostic> {
+    let json = pod.to_string();
+    let patch = remove(&PodView::decode(&json).expect("a pod"))?.expect("a drainer");
+    json_patch::patch(&mut pod, &patch.operations()).expect("the patch applies");
+    Ok(pod)
+}
+
+/// Returns the pod without empty parents of what is added, and without a status, to compare it with a pod whose
+/// drainer was removed.
+///
+/// # Panics
+/// When it has no annotations.
+pub fn without_empty(mut pod: Value) -> Value {
+    let prune = |parent: &mut Value, key: &str| {
+        let is_empty = |value: &Value| match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(entries) => entries.is_empty(),
+            value => value.is_null(),
+        };
+        if let Some(parent) = parent
+            .as_object_mut()
+            .filter(|it| it.get(key).is_some_and(is_empty))
+        {
+            parent.remove(key);
+        }
+    };
+    let annotations = &mut pod["metadata"]["annotations"];
+    annotations
+        .as_object_mut()
+        .expect("a map")
+        .remove(keys::STATUS);
+    let spec = &mut pod["spec"];
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            prune(&mut container["lifecycle"], "preStop");
+            prune(container, "lifecycle");
+            prune(container, "args");
+        }
+    }
+    for key in ["volumes", "initContainers", "terminationGracePeriodSeconds"] {
+        prune(spec, key);
+    }
+    prune(&mut pod["metadata"], "labels");
+    pod
 }
 
 // === impl ReviewBuilder ===

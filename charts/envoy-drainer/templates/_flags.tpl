@@ -29,7 +29,7 @@
 {{- end }}
 {{- end }}
 - --image={{ include "envoy-drainer.image" (merge (dict "of" "drainer") .) }}
-- --webhook-configuration={{ include "envoy-drainer.fullname" . }}
+- --webhook-configuration={{ include "envoy-drainer.configuration" . }}
 {{- if eq .Values.certificates.mode "self" }}
 - --ca-secret={{ include "envoy-drainer.secret" . }}
 - --tls-name={{ include "envoy-drainer.host" . }}

@@ -10,6 +10,11 @@
 {{- $full }}
 {{- end }}
 
+{{/* The name of the MutatingWebhookConfiguration. */}}
+{{- define "envoy-drainer.configuration" -}}
+{{- .Values.admission.configurationName | default (printf "zz-%s" (include "envoy-drainer.fullname" .)) }}
+{{- end }}
+
 {{/* The name of the webhook's ServiceAccount. */}}
 {{- define "envoy-drainer.serviceAccount" -}}
 {{- $made := include "envoy-drainer.fullname" . }}

@@ -11,7 +11,8 @@ use crate::command;
 pub(crate) async fn reports_whether_a_release_works(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (_, release) = fixture.release(json!({})).await?;
     let program = binaries::envoy_drainer()?;
-    let args = ["check", "--webhook-configuration", release.name()];
+    let configuration = release.configuration_name();
+    let args = ["check", "--webhook-configuration", &configuration];
     for (replicas, code, verdict) in [
         (2, 0, "envoy-drainer works"),
         (0, 1, "envoy-drainer does not work"),

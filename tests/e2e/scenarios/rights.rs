@@ -13,7 +13,7 @@ use crate::release::Release;
 /// The account has the permissions that it needs, and no others.
 pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (_, release) = fixture.release(json!({})).await?;
-    let (name, secret) = (release.name(), release.secret_name());
+    let (name, secret) = (release.configuration_name(), release.secret_name());
     let own = account_rights(&release).await?;
     for right in &own {
         fixture.add_row("permission", right);
@@ -80,7 +80,7 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     let changes = entry.into_iter().chain(others);
     for (op, path, value) in changes {
         let patch = json!([{ "op": op, "path": path, "value": value }]);
-        let object = ["mutatingwebhookconfiguration", name];
+        let object = ["mutatingwebhookconfiguration", &*name];
         let message = "may only change caBundle in its configuration";
         ensure_patch_is_refused(&release, object, "json", &patch, message).await?;
     }

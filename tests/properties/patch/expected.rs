@@ -16,15 +16,18 @@ const TOKEN: &str = "42d2f756a1c91d39";
 pub(crate) fn injected_pod(pod: &Value) -> Value {
     let mut edited = pod.clone();
     let spec = &mut edited["spec"];
-    let (present, grace) = (present_grace_period(pod), grace_period(pod));
+    let grace = grace_period(pod);
     let hooked = hooked(pod);
     let mode = if is_native(pod) { "native" } else { "plain" };
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "sidecar": mode,
         "container": "envoy",
-        "grace": {"from": present, "to": grace},
+        "grace": {"to": grace},
     });
+    if let Some(present) = pod["spec"]["terminationGracePeriodSeconds"].as_i64() {
+        status["grace"]["from"] = json!(present);
+    }
     if !hooked.is_empty() {
         let names = hooked
             .iter()
@@ -64,6 +67,7 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
         push(&mut spec["initContainers"], drainer);
         push(&mut spec["initContainers"], envoy);
         status["envoy"] = json!("native");
+        status["movedFrom"] = json!(index);
     } else if !is_native(pod) {
         push(&mut spec["containers"], drainer);
     } else if list == "initContainers" {

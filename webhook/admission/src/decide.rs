@@ -1,12 +1,11 @@
 //! The decision about a pod, top to bottom: eligibility, settings, plan, patch.
 
-use drainer::Config;
-
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
-use super::names::{ADOPT, CONTAINER_NAME, INJECT, MIRROR, STATUS};
+use super::names::{ADOPT, INJECT, MIRROR, STATUS};
 use super::patch::{self, Patch};
 use super::plan::{self, DrainPlan, PodContext};
-use super::pod::{Container, PodView};
+use super::pod::{Container, ContainerRef, PodView};
+use super::repair::repair;
 use super::settings::parse::{ParsedSettings, inject_requested};
 use super::settings::{Defaults, OnInvalid};
 use super::shutdown_manager;
@@ -22,6 +21,12 @@ pub enum Decision {
         patch: Patch,
         /// What the pod's author should know.
         warnings: Vec<Diagnostic>,
+    },
+    /// The pod has a drainer, and what was changed of its injection is restored.
+    Repair {
+        patch: Patch,
+        /// What was changed, each.
+        changes: Vec<Diagnostic>,
     },
     /// The pod is admitted without a drainer; at most its annotation `status` changes.
     Skip {
@@ -44,28 +49,24 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     let inject = pod.annotation(INJECT).map(inject_requested);
     // A pod that does not request a drainer is never denied.
     let is_asking = inject.is_some();
+    // A pod that has its drainer is looked at again, whatever was added to it.
+    let is_certain = || plan::is_certain(pod) || patch::find_drainer(pod).is_some();
     let invalid_inject = match inject {
-        None if context.injects_all && plan::is_certain(pod) => None,
+        None if context.injects_all && is_certain() => None,
         None | Some(Ok(false)) => return Decision::NotRequested,
         Some(Ok(true)) => None,
         Some(Err(bad_value)) => Some(bad_value),
     };
-    if let Some(reason) = skip_reason(pod, context, defaults) {
-        if reason.code == Code::AlreadyInjected
-            && let Some(patch) = late_hooks(pod)
-        {
-            return Decision::Skip {
-                reason,
-                patch,
-                warnings: Vec::new(),
-            };
-        }
-        return skip(pod, vec![reason], Vec::new());
-    }
     let context = PodContext {
         in_job: context.in_job || pod.is_owned_by("batch/", "Job"),
         ..*context
     };
+    if let Some(drainer) = patch::find_drainer(pod) {
+        return second_look(pod, drainer, &context, defaults);
+    }
+    if let Some(reason) = skip_reason(pod, &context, defaults) {
+        return skip(pod, vec![reason], Vec::new());
+    }
     let mut diagnostics = Diagnostics::default();
     let adoption = match shutdown_manager::find(pod) {
         // The manager stays, so that no setting applies: a bad one is no reason to deny the pod.
@@ -93,7 +94,8 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     if let Some(plan) = plan
         && failures.is_empty()
     {
-        let (patch, status_left_out) = patch::inject(&plan, pod);
+        let is_offline = context.configurations.is_some();
+        let (patch, status_left_out) = patch::inject(&plan, pod, is_offline);
         warnings.extend(status_left_out);
         let plan = Box::new(plan);
         return Decision::Inject {
@@ -119,6 +121,29 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     Decision::Deny { reasons, warnings }
 }
 
+/// Decides on a pod that has its drainer already.
+fn second_look(
+    pod: &PodView<'_>,
+    drainer: (ContainerRef, &Container<'_>),
+    context: &PodContext<'_>,
+    defaults: &Defaults,
+) -> Decision {
+    // A pod that is never changed may have a drainer by `inject`.
+    let (patch, warnings) = match exclusion(pod, context, defaults) {
+        Some(_) => (Patch::default(), Vec::new()),
+        None => repair(pod, drainer, context, defaults),
+    };
+    if !patch.is_empty() {
+        let changes = warnings;
+        return Decision::Repair { patch, changes };
+    }
+    Decision::Skip {
+        reason: Code::AlreadyInjected.diagnostic("the pod has a drainer already"),
+        patch,
+        warnings,
+    }
+}
+
 /// Skips a pod for the first failure; the others become warnings.
 fn skip(
     pod: &PodView<'_>,
@@ -135,19 +160,14 @@ fn skip(
     }
 }
 
-/// Returns why a pod that requests a drainer is skipped whatever its annotations request; `None` if it is eligible.
-fn skip_reason(
+/// Returns why a pod is never changed; `None` if it may be.
+fn exclusion(
     pod: &PodView<'_>,
     context: &PodContext<'_>,
     defaults: &Defaults,
 ) -> Option<Diagnostic> {
     let namespace = context.namespace.or_else(|| pod.namespace());
-    let status = pod.annotation(STATUS);
-    let is_injected = status.is_some_and(patch::records_injection);
-    let mut candidates = pod.all_containers().filter(|c| c.name() == CONTAINER_NAME);
-    let reason = if candidates.any(|container| is_injected || is_drainer(container)) {
-        Code::AlreadyInjected.diagnostic("the pod has a drainer already")
-    } else if namespace == Some("kube-system") {
+    let reason = if namespace == Some("kube-system") {
         Code::SystemNamespace.diagnostic("pods in `kube-system` are never changed")
     } else if namespace == Some(&defaults.release_namespace) {
         let own = &defaults.release_namespace;
@@ -157,34 +177,31 @@ fn skip_reason(
         Code::WindowsPod.diagnostic("the pod runs on Windows")
     } else if pod.annotation(MIRROR).is_some() {
         Code::MirrorPod.diagnostic("the pod mirrors a static pod")
-    } else if is_injected {
-        let detail = format!("`{STATUS}` records a drainer, but the pod has none");
-        Code::StatusWithoutDrainer.about("status", detail)
-    } else if matches!(pod.annotation(ADOPT), None | Some("false")) {
-        return shutdown_manager::find(pod).err();
     } else {
-        // Its shutdown manager is decided on with its settings.
         return None;
     };
     Some(reason)
 }
 
-/// Returns the patch with which containers wait for the drain that another webhook has added to a pod after it got its
-/// drainer.
-fn late_hooks(pod: &PodView<'_>) -> Option<Patch> {
-    let mut containers = pod.all_containers();
-    let drainer = containers.find(|it| it.name() == CONTAINER_NAME)?;
-    let args = drainer.args.as_deref()?.iter().skip(1);
-    let config = Config::parse(args.map(|arg| (**arg).into())).ok()?;
-    Some(patch::add_hooks(&plan::late_hooks(pod, &config), pod))
-}
-
-/// Returns true if the container has the arguments of an injected drainer, which another container of that name
-/// does not have.
-fn is_drainer(container: &Container<'_>) -> bool {
-    let args = container.args.as_deref().unwrap_or_default();
-    args.first().is_some_and(|arg| **arg == *"serve")
-        && args.iter().any(|arg| arg.starts_with("--token="))
+/// Returns why a pod that requests a drainer, and has none, is skipped whatever its annotations request; `None` if it is
+/// eligible.
+fn skip_reason(
+    pod: &PodView<'_>,
+    context: &PodContext<'_>,
+    defaults: &Defaults,
+) -> Option<Diagnostic> {
+    if let Some(reason) = exclusion(pod, context, defaults) {
+        return Some(reason);
+    }
+    if pod.annotation(STATUS).is_some_and(patch::records_injection) {
+        let detail = format!("`{STATUS}` records a drainer, but the pod has none");
+        return Some(Code::StatusWithoutDrainer.about("status", detail));
+    }
+    match pod.annotation(ADOPT) {
+        None | Some("false") => shutdown_manager::find(pod).err(),
+        // Its shutdown manager is decided on with its settings.
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -192,15 +209,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::names::MANAGED_BY;
+    use crate::names::{CONTAINER_NAME, MANAGED_BY};
     use crate::plan::token;
 
     fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
         let context = PodContext::new(namespace, token(b""));
-        skip_reason(&pod, &context, &Defaults::new("", "drainers"))
-            .map(|diagnostic| diagnostic.code)
+        match patch::find_drainer(&pod) {
+            Some(_) => Some(Code::AlreadyInjected),
+            None => skip_reason(&pod, &context, &Defaults::new("", "drainers")).map(|it| it.code),
+        }
     }
 
     #[test]

@@ -327,6 +327,12 @@ codes! {
         "A value of the pod, or one that follows from its grace period or its shutdown manager, is above the \
          installation's maximum, which is used instead.",
         "annotate a value up to the maximum, or have the maximum raised";
+    Repaired = 89, Warning,
+        "What was added to the pod with its drainer was changed afterwards, by another webhook. It is restored.",
+        "exclude pods with the label `envoy-drainer.dev/injected` from what changes them";
+    NotRemoved = 90, Skip,
+        "`inject --remove` only: it is not recorded what the pod was like without its drainer.",
+        "take the manifest from its source";
 }
 
 // === impl Code ===

@@ -4,6 +4,7 @@
 //! AdmissionReview bytes
 //!   └ review::decode_review ─► PodView, borrowed from the bytes; PodContext
 //!       └ decide ─► Decision::Skip: allowed, a warning with its code, annotation `status`
+//!                ├► repair             a pod that has its drainer: what was changed of that ─► Decision::Repair
 //!                ├► shutdown_manager   the pod without another product's drainer, if it asks for that
 //!                ├► settings::parse    the annotations over the Defaults; every bad value at once ─► Decision::Deny
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar; or
@@ -15,7 +16,7 @@
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
-//! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` →
+//! Modules import downwards: `workload` → `review` → `decide` → `repair` → `removal` → `patch` → `plan` → `settings` → `shutdown_manager` →
 //! `pod` → `decode`, `diagnostics`, `names`, `quantity` → `excerpt`.
 
 mod cut;
@@ -30,6 +31,8 @@ mod pod;
 mod quantity;
 #[cfg(test)]
 mod remedies;
+mod removal;
+mod repair;
 mod review;
 pub mod settings;
 mod shutdown_manager;
@@ -58,6 +61,7 @@ pub use pod::{
     PodView,
 };
 pub use quantity::{CpuLimit, DrainerResources, MemoryLimit, Quantity};
+pub use removal::remove;
 pub use review::{
     AdmissionOutcome, InvalidReview, MAX_NOTE_LEN, Owner, RequestMeta, ReviewResponse, SkippedPod,
     admit_pod,

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Not;
 
 use json_patch::jsonptr::PointerBuf;
 use k8s_openapi::api::core::v1::LifecycleHandler;
@@ -14,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::diagnostics::{Code, Diagnostic};
-use super::names::{INJECTED, STATUS};
-use super::plan::{DrainPlan, ExtraHook, GracePeriod, SidecarMode};
-use super::pod::{ContainerList, ContainerRef, PodView};
+use super::names::{CONTAINER_NAME, INJECTED, STATUS};
+use super::plan::{DrainPlan, SidecarMode};
+use super::pod::{Container, ContainerList, ContainerRef, PodView};
+use super::settings::MAX_HOOKED_CONTAINERS;
 use super::shutdown_manager::ManagerProduct;
 
 /// A JSON patch, as text. <https://datatracker.ietf.org/doc/html/rfc6902>
@@ -27,7 +29,7 @@ use super::shutdown_manager::ManagerProduct;
 pub struct Patch(String);
 
 /// The only writer of a [`Patch`].
-struct PatchBuilder(Vec<u8>);
+pub(super) struct PatchBuilder(Vec<u8>);
 
 /// An operation; `add` replaces a member that exists.
 #[derive(Serialize)]
@@ -43,22 +45,26 @@ const INITIAL_CAPACITY: usize = 4096;
 
 /// A parent without members, and one without elements.
 const EMPTY_MAP: BTreeMap<(), ()> = BTreeMap::new();
-const EMPTY_LIST: [(); 0] = [];
+pub(super) const EMPTY_LIST: [(); 0] = [];
 
 /// Maximum size of all keys and values of a pod's annotations together, in bytes.
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
 const MAX_ANNOTATIONS_SIZE: usize = 256 << 10;
 
 /// Returns the patch that gives a pod its drainer, and a warning if the annotation `status` is left out. The pod is
-/// without its shutdown manager, which the patch removes first.
-pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
+/// without its shutdown manager, which the patch removes first. [`Removal`](super::removal::Removal) is the inverse.
+pub(super) fn inject(
+    plan: &DrainPlan,
+    pod: &PodView<'_>,
+    offline: bool,
+) -> (Patch, Option<Diagnostic>) {
     let spec = &pod.spec;
     let mut patch = PatchBuilder::new();
     if let Some(manager) = plan.adopted {
         let ContainerRef { list, index } = manager.container_ref;
         patch.remove(["spec", list.key(), &index.to_string()]);
     }
-    let status_left_out = patch.set_status(pod, injected_status(plan));
+    let status_left_out = patch.set_status(pod, injected_status(plan, pod, offline));
     patch.ensure(["metadata", "labels"], pod.labels().is_some(), EMPTY_MAP);
     patch.add(["metadata", "labels", INJECTED], "true");
     if spec.termination_grace_period_seconds != Some(plan.grace.to) {
@@ -102,15 +108,6 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     (patch.finish(), status_left_out)
 }
 
-/// Returns the patch that adds hooks to containers of a pod that has its drainer.
-pub(super) fn add_hooks(hooks: &[ExtraHook], pod: &PodView<'_>) -> Patch {
-    let mut patch = PatchBuilder::new();
-    for extra in hooks {
-        patch.set_pre_stop(pod, extra.container_ref, &extra.hook);
-    }
-    patch.finish()
-}
-
 /// Returns the patch that records in a pod why it was skipped, and a warning if there is no room for it.
 pub(super) fn record_skip(reason: &Diagnostic, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
     let mut patch = PatchBuilder::new();
@@ -121,6 +118,12 @@ pub(super) fn record_skip(reason: &Diagnostic, pod: &PodView<'_>) -> (Patch, Opt
 }
 
 // === impl Patch ===
+
+impl Default for Patch {
+    fn default() -> Self {
+        PatchBuilder::new().finish()
+    }
+}
 
 impl Patch {
     pub fn is_empty(&self) -> bool {
@@ -141,26 +144,38 @@ impl Patch {
 // === impl PatchBuilder ===
 
 impl PatchBuilder {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut json = Vec::with_capacity(INITIAL_CAPACITY);
         json.push(b'[');
         Self(json)
     }
 
     /// Adds a value at a path of keys, which are escaped here.
-    fn add<const N: usize>(&mut self, path: [&str; N], value: impl Serialize) {
+    pub(super) fn add<const N: usize>(&mut self, path: [&str; N], value: impl Serialize) {
         let path = PointerBuf::from_tokens(path);
         self.push(&Operation::Add { path, value });
     }
 
     /// Removes the value at a path. It must exist in the pod that was reviewed.
-    fn remove<const N: usize>(&mut self, path: [&str; N]) {
+    pub(super) fn remove<const N: usize>(&mut self, path: [&str; N]) {
         let path = PointerBuf::from_tokens(path);
         self.push(&Operation::<()>::Remove { path });
     }
 
+    /// Sets the value at a path, or removes it.
+    pub(super) fn set_or_remove<const N: usize>(
+        &mut self,
+        path: [&str; N],
+        value: Option<&impl Serialize>,
+    ) {
+        match value {
+            Some(value) => self.add(path, value),
+            None => self.remove(path),
+        }
+    }
+
     /// Moves a value, whatever is in it, to another path.
-    fn move_to<const N: usize>(&mut self, from: [&str; N], path: [&str; N]) {
+    pub(super) fn move_to<const N: usize>(&mut self, from: [&str; N], path: [&str; N]) {
         let [from, path] = [from, path].map(PointerBuf::from_tokens);
         self.push(&Operation::<()>::Move { from, path });
     }
@@ -174,13 +189,23 @@ impl PatchBuilder {
     }
 
     /// Adds what other operations add to, unless it exists.
-    fn ensure<const N: usize>(&mut self, path: [&str; N], exists: bool, empty: impl Serialize) {
+    pub(super) fn ensure<const N: usize>(
+        &mut self,
+        path: [&str; N],
+        exists: bool,
+        empty: impl Serialize,
+    ) {
         if !exists {
             self.add(path, empty);
         }
     }
 
-    fn set_pre_stop(&mut self, pod: &PodView<'_>, of: ContainerRef, hook: &LifecycleHandler) {
+    pub(super) fn set_pre_stop(
+        &mut self,
+        pod: &PodView<'_>,
+        of: ContainerRef,
+        hook: &LifecycleHandler,
+    ) {
         let (key, index) = (of.list.key(), &*of.index.to_string());
         let container = pod.container(of);
         let has_lifecycle = container.is_some_and(|container| container.lifecycle.is_some());
@@ -190,7 +215,7 @@ impl PatchBuilder {
 
     /// Sets the annotation `status`. Where it does not fit, it is left out with a warning, since the API
     /// server would reject the pod; a drainer is recognized by its arguments as well.
-    fn set_status(&mut self, pod: &PodView<'_>, status: String) -> Option<Diagnostic> {
+    pub(super) fn set_status(&mut self, pod: &PodView<'_>, status: String) -> Option<Diagnostic> {
         let present = pod.annotation(STATUS);
         let present = present.map_or(0, |present| STATUS.len() + present.len());
         let others = pod.annotations().map_or(0, |all| all.size) - present;
@@ -205,31 +230,14 @@ impl PatchBuilder {
         None
     }
 
-    fn finish(mut self) -> Patch {
+    pub(super) fn finish(mut self) -> Patch {
         self.0.push(b']');
         Patch(String::from_utf8(self.0).expect("JSON is written in UTF-8"))
     }
 }
 
-/// The status of a pod that has a drainer.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusAnnotation<'a> {
-    version: &'a str,
-    sidecar: SidecarMode,
-    container: &'a str,
-    grace: GracePeriod,
-    /// What Envoy's container became, if it was moved.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    envoy: Option<SidecarMode>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    extra_hooks: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replaced_hook: Option<&'a RawValue>,
-    /// The product whose shutdown manager was removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    adopted: Option<ManagerProduct>,
-}
+/// The version of this program, which a status records.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Maximum length of a replaced hook that the status repeats, in bytes. All annotations of a pod together may have
 /// 256 KiB.
@@ -253,38 +261,79 @@ pub struct RecordedSkip {
     reason: Option<String>,
 }
 
-/// What the status of a pod with a drainer records beside the drainer's own arguments.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// The status of a pod that has a drainer: what was done to it, as far as the drainer's own arguments do not tell.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RecordedInjection {
+    /// The version that injected the drainer; empty if it is not recorded.
+    pub version: String,
+    pub(super) sidecar: Option<SidecarMode>,
     /// The name of Envoy's container; empty if it is not recorded.
     pub container: String,
+    pub(super) grace: RecordedGrace,
     /// What Envoy's container became, if it was moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub envoy: Option<SidecarMode>,
+    /// Its index among the pod's containers before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) moved_from: Option<usize>,
+    /// What was added to the `args` of Envoy's container.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) added_args: Vec<String>,
     /// The containers whose SIGTERM waits for the drain.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra_hooks: Vec<String>,
+    /// As it was written; a string that is no hook if it was too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replaced_hook: Option<Box<RawValue>>,
     /// The product whose shutdown manager was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted: Option<ManagerProduct>,
+    /// Whether it is of `inject`, whose defaults may differ from the webhook's.
+    #[serde(skip_serializing_if = "Not::not")]
+    pub(super) offline: bool,
+}
+
+/// The pod's grace period in seconds: its own, if it had one, and the injected one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordedGrace {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<i64>,
+    pub to: i64,
 }
 
 /// Encodes the status of a pod that gets a drainer.
-fn injected_status(plan: &DrainPlan) -> String {
-    let replaced_hook = plan.replaced_hook.as_deref();
-    let too_long = serde_json::from_str(r#""too long to repeat""#).expect("it is a JSON string");
-    let status = StatusAnnotation {
-        version: env!("CARGO_PKG_VERSION"),
-        sidecar: plan.sidecar,
-        container: &plan.envoy.name,
-        grace: plan.grace,
+fn injected_status(plan: &DrainPlan, pod: &PodView<'_>, offline: bool) -> String {
+    let too_long = || serde_json::from_str(r#""too long to repeat""#).expect("it is a JSON string");
+    let recorded = RecordedInjection {
+        version: VERSION.to_owned(),
+        sidecar: Some(plan.sidecar),
+        container: plan.envoy.name.clone(),
+        grace: RecordedGrace {
+            from: pod.spec.termination_grace_period_seconds,
+            to: plan.grace.to,
+        },
         envoy: plan.is_envoy_moved.then_some(SidecarMode::Native),
-        extra_hooks: plan.extra_hooks.iter().map(|it| &*it.container).collect(),
-        replaced_hook: replaced_hook.map(|hook| match hook.get().len() {
-            ..=MAX_HOOK_LEN => hook,
-            _ => too_long,
-        }),
+        moved_from: plan
+            .is_envoy_moved
+            .then_some(plan.envoy.container_ref.index),
+        added_args: plan.added_args.clone(),
+        extra_hooks: plan
+            .extra_hooks
+            .iter()
+            .map(|it| it.container.clone())
+            .collect(),
+        replaced_hook: plan
+            .replaced_hook
+            .clone()
+            .map(|hook| match hook.get().len() {
+                ..=MAX_HOOK_LEN => hook,
+                _ => too_long(),
+            }),
         adopted: plan.adopted.map(|manager| manager.product),
+        offline,
     };
-    serde_json::to_string(&status).expect("strings, numbers and JSON always serialize")
+    recorded.to_json()
 }
 
 /// Encodes the status of a pod that is skipped.
@@ -296,6 +345,21 @@ fn skipped_status(reason: &Diagnostic) -> String {
         reason: is_named.then(|| detail.clone()),
     })
     .expect("strings always serialize")
+}
+
+/// Finds the drainer's container: that of its name which the status records, or which has its arguments. Another
+/// container of that name has not.
+pub(super) fn find_drainer<'p, 'a>(
+    pod: &'p PodView<'a>,
+) -> Option<(ContainerRef, &'p Container<'a>)> {
+    let is_recorded = pod.annotation(STATUS).is_some_and(records_injection);
+    let is_drainer = |container: &Container<'_>| {
+        let args = container.args.as_deref().unwrap_or_default();
+        args.first().is_some_and(|arg| **arg == *"serve")
+            && args.iter().any(|arg| arg.starts_with("--token="))
+    };
+    let mut containers = pod.located_containers();
+    containers.find(|(_, it)| it.name() == CONTAINER_NAME && (is_recorded || is_drainer(it)))
 }
 
 /// Returns true unless the status records a skip: that pod is decided again, since another webhook may have
@@ -310,6 +374,22 @@ impl RecordedInjection {
     /// Reads the status of a pod; nothing is recorded in one that cannot be read.
     pub fn read(status: &str) -> Self {
         serde_json::from_str(status).unwrap_or_default()
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings, numbers and JSON always serialize")
+    }
+
+    /// Returns true if a container's hook is recorded.
+    pub(super) fn hooks(&self, container: &str) -> bool {
+        // A status that was forged may name more.
+        let mut others = self.extra_hooks.iter().take(MAX_HOOKED_CONTAINERS);
+        container == self.container || others.any(|name| name == container)
+    }
+
+    /// The status of a pod.
+    pub(super) fn of(pod: &PodView<'_>) -> Self {
+        Self::read(pod.annotation(STATUS).unwrap_or_default())
     }
 }
 

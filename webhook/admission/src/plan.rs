@@ -31,7 +31,6 @@ pub use self::admin_endpoint::{
     EnvoyConfigurations,
 };
 pub use self::containers::ExtraHook;
-pub(super) use self::containers::late_hooks;
 pub(super) use self::envoy::is_certain;
 pub use self::envoy::{EnvoyContainer, EnvoyContainerSource, known_envoys};
 pub use self::flags::DEFAULT_DRAIN_TIME;

@@ -346,6 +346,23 @@ impl<'a> PodView<'a> {
         pod
     }
 
+    /// Iterates over all containers of the pod, init containers included, with their places.
+    pub(super) fn located_containers(
+        &self,
+    ) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
+        let lists = [ContainerList::Containers, ContainerList::InitContainers];
+        lists.into_iter().flat_map(|list| {
+            let containers = self.spec.list(list).into_iter().flatten().enumerate();
+            containers.map(move |(index, it)| (ContainerRef { list, index }, it))
+        })
+    }
+
+    /// Returns the container of this name, be it an init container.
+    pub(super) fn find_container(&self, name: &str) -> Option<(ContainerRef, &Container<'a>)> {
+        let mut containers = self.located_containers();
+        containers.find(|(_, container)| container.name() == name)
+    }
+
     /// Iterates over all containers of the pod, init containers included.
     pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container<'a>> {
         let lists = [&self.spec.init_containers, &self.spec.containers];
@@ -354,8 +371,7 @@ impl<'a> PodView<'a> {
 
     /// Returns true if a container has this name, be it an init container.
     pub fn has_container(&self, name: &str) -> bool {
-        self.all_containers()
-            .any(|container| container.name() == name)
+        self.find_container(name).is_some()
     }
 
     pub(super) fn has_volume(&self, name: &str) -> bool {
@@ -371,12 +387,7 @@ impl<'a> PodView<'a> {
 
     /// Iterates over the containers that run as long as the pod: all but init containers that complete.
     pub fn long_running_containers(&self) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
-        let lists = [ContainerList::Containers, ContainerList::InitContainers];
-        let containers = lists.into_iter().flat_map(|list| {
-            let containers = self.spec.list(list).into_iter().flatten().enumerate();
-            containers.map(move |(index, it)| (ContainerRef { list, index }, it))
-        });
-        containers.filter(|(at, container)| {
+        self.located_containers().filter(|(at, container)| {
             at.list == ContainerList::Containers
                 || container.restart_policy.as_deref() == Some("Always")
         })
@@ -408,6 +419,14 @@ impl<'a> PodSpec<'a> {
             ContainerList::InitContainers => &self.init_containers,
         };
         containers.as_deref()
+    }
+
+    pub(super) fn list_mut(&mut self, list: ContainerList) -> &mut Vec<Container<'a>> {
+        let containers = match list {
+            ContainerList::Containers => &mut self.containers,
+            ContainerList::InitContainers => &mut self.init_containers,
+        };
+        containers.get_or_insert_default()
     }
 
     /// Returns true unless the pod keeps the ServiceAccount plugin from mounting a token in its containers.

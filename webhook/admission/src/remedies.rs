@@ -33,13 +33,15 @@ struct Case {
 type Remedy = Box<dyn Fn(&mut Case)>;
 
 /// Codes whose remedy changes nothing that admission sees, or that admission itself never reports.
-const WITHOUT_CHANGE: [(Code, &str); 7] = [
+const WITHOUT_CHANGE: [(Code, &str); 9] = [
     (Code::AlreadyInjected, "nothing is to do"),
     (Code::NamespaceNotSelected, "about the namespace's labels"),
     (Code::EnvoyStartsFirst, "to be checked, and ignored"),
     (Code::VendorEnvoy, "to be read"),
     (Code::PodNotRead, "about the webhook's limits"),
     (Code::InternalError, "a bug"),
+    (Code::Repaired, "about another webhook"),
+    (Code::NotRemoved, "about `inject --remove`"),
     (
         Code::LoadBalancerInFront,
         "about Services: tests/commands/explain.rs",
@@ -184,6 +186,7 @@ fn judge(case: &Case) -> (Vec<Code>, bool) {
             reason, warnings, ..
         } => (codes(&[vec![reason], warnings].concat()), false),
         Decision::Deny { reasons, warnings } => (codes(&[reasons, warnings].concat()), false),
+        Decision::Repair { changes, .. } => (codes(&changes), true),
     }
 }
 

@@ -109,6 +109,8 @@ pub struct ReviewResponse {
 pub enum AdmissionOutcome {
     /// The pod gets a drainer.
     Injected,
+    /// The pod has a drainer, and what was changed of its injection is restored.
+    Repaired,
     /// The pod requests a drainer and gets none.
     Skipped(Code),
     /// The pod is denied; the diagnostics say why.
@@ -202,11 +204,11 @@ pub fn admit_pod(
         })
     });
     request.set_name_if_missing(pod.name());
-    let without_drainer = |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| {
-        let skipped_pod = SkippedPod::new(&request.namespace, &pod, &reason, defaults);
+    let reported = |outcome, diagnostics: Vec<Diagnostic>, patch: Option<&Patch>| {
+        let reason = diagnostics.first().filter(|_| !request.dry_run);
         // The pod of a dry run will not exist.
-        let skipped_pod = skipped_pod.filter(|_| !request.dry_run);
-        let diagnostics = [vec![reason], warnings].concat();
+        let skipped_pod =
+            reason.and_then(|reason| SkippedPod::new(&request.namespace, &pod, reason, defaults));
         ReviewResponse {
             skipped_pod,
             ..allow(&request, outcome, patch, diagnostics)
@@ -214,7 +216,7 @@ pub fn admit_pod(
     };
     let fail_open = |fault: Diagnostic| {
         let outcome = AdmissionOutcome::Failed(fault.code);
-        without_drainer(outcome, fault, None, Vec::new())
+        reported(outcome, vec![fault], None)
     };
     let response = match decision {
         Ok(Decision::NotRequested) => {
@@ -229,7 +231,10 @@ pub fn admit_pod(
             warnings,
         }) => {
             let outcome = AdmissionOutcome::Skipped(reason.code);
-            without_drainer(outcome, reason, Some(&patch), warnings)
+            reported(outcome, [vec![reason], warnings].concat(), Some(&patch))
+        }
+        Ok(Decision::Repair { patch, changes }) => {
+            reported(AdmissionOutcome::Repaired, changes, Some(&patch))
         }
         Ok(Decision::Deny { reasons, warnings }) => deny(&request, reasons, warnings),
         Err(fault) => fail_open(fault),

@@ -109,6 +109,7 @@ fn pod_warnings(
         Decision::Skip {
             reason, warnings, ..
         } => ("its pods get no drainer", vec![reason], warnings),
+        Decision::Repair { changes, .. } => return changes,
         Decision::Deny { reasons, warnings } => ("its pods will be denied", reasons, warnings),
     };
     let reasons = reasons.into_iter().map(|reason| {

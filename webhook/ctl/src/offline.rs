@@ -10,7 +10,7 @@ pub use workload::{InjectionOutcome, LocatedDiagnostic, Verdict, WorkloadResult}
 use std::fmt;
 
 use admission::keys::PREFIX;
-use admission::{Defaults, objects};
+use admission::{Defaults, WorkloadObject, objects};
 use anstyle::AnsiColor;
 use json_patch::PatchOperation;
 use manifest::{Document, MAX_NODES, Manifest, ManifestError};
@@ -76,7 +76,21 @@ pub enum MessageKind {
 impl DocumentReview {
     /// Reads a document, decides on each of its pods, and writes their drainers into its text.
     pub fn new(document: &Document<'_>, context: &ManifestContext, defaults: &Defaults) -> Self {
-        Self::try_new(document, context, defaults).unwrap_or_else(|error| Self {
+        Self::of(document, |object, manifest| {
+            WorkloadResult::decide(object, manifest, context, defaults)
+        })
+    }
+
+    /// Reads a document, and takes the drainers of its pods out of its text.
+    pub fn without_drainers(document: &Document<'_>) -> Self {
+        Self::of(document, WorkloadResult::remove)
+    }
+
+    fn of(
+        document: &Document<'_>,
+        decide: impl Fn(&WorkloadObject<'_>, &Manifest<'_>) -> Option<WorkloadResult>,
+    ) -> Self {
+        Self::try_new(document, decide).unwrap_or_else(|error| Self {
             error: Some(error.into()),
             ..Self::default()
         })
@@ -86,16 +100,14 @@ impl DocumentReview {
     /// key, and for a character that makes `kubectl` read another document.
     fn try_new(
         document: &Document<'_>,
-        context: &ManifestContext,
-        defaults: &Defaults,
+        decide: impl Fn(&WorkloadObject<'_>, &Manifest<'_>) -> Option<WorkloadResult>,
     ) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
         let mut workloads = Vec::new();
         let mut operations = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
         for object in objects(manifest.value()) {
-            let Some(mut workload) = WorkloadResult::decide(&object, &manifest, context, defaults)
-            else {
+            let Some(mut workload) = decide(&object, &manifest) else {
                 continue;
             };
             let additions = workload.operations.iter().map(added_node_count);

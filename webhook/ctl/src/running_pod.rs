@@ -2,9 +2,12 @@
 //!
 //! Annotations are read when a pod is created; those of a running pod may have changed since, without effect.
 
+use std::time::Duration;
+
 use admission::keys::{INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value};
 use admission::{
-    Code, DEFAULT_GRACE_PERIOD, PodSettings, RecordedInjection, RecordedSkip, SidecarMode,
+    Code, DEFAULT_GRACE_PERIOD, Decision, Defaults, EnvoyConfigurations, PodContext, PodSettings,
+    PodView, RecordedInjection, RecordedSkip, SidecarMode, decide, token,
 };
 use drainer::settings::drain_setting_definitions;
 use drainer::{Config, SettingDefinition, duration};
@@ -13,6 +16,8 @@ use kube::ResourceExt;
 
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug)]
 pub struct RunningPod {
@@ -23,7 +28,8 @@ pub struct RunningPod {
     pub has_drainer: bool,
     /// What is to be noted, a sentence each: why there is no drainer, or where it came from.
     pub notes: Vec<String>,
-    /// What is wrong with the annotations, a sentence each: which differ from what was injected, and which are unknown.
+    /// What differs from what was injected, a sentence each: hooks, grace period, form and annotations; and which
+    /// annotations are unknown.
     pub annotation_notes: Vec<String>,
 }
 
@@ -76,12 +82,16 @@ impl RunningPod {
         };
         let differences = drainer
             .iter()
-            .flat_map(|it| [it.difference(), it.left_out_wait()])
+            .flat_map(|it| [it.version_note(), it.difference(), it.left_out_wait()])
             .flatten();
         Self {
             object: ObjectName::new("Pod", metadata.namespace.as_deref(), name),
             has_drainer: container.is_some(),
-            annotation_notes: differences.chain(unknown_annotations(pod)).collect(),
+            annotation_notes: changes(pod)
+                .into_iter()
+                .chain(differences)
+                .chain(unknown_annotations(pod))
+                .collect(),
             drainer,
             notes: note.into_iter().collect(),
         }
@@ -90,6 +100,31 @@ impl RunningPod {
     /// Both kinds of notes.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.annotation_notes)
+    }
+}
+
+/// What another webhook has changed of the injection after the last call of ours, so that the pod may end without a drain.
+/// The installation's grace margin is unknown, and the annotations may have changed since.
+fn changes(pod: &Pod) -> Vec<String> {
+    let mut pod = pod.clone();
+    pod.annotations_mut().retain(|key, _| key == STATUS);
+    let json = serde_json::to_string(&pod).unwrap_or_default();
+    let Ok(view) = PodView::decode(&json) else {
+        return Vec::new();
+    };
+    let none = EnvoyConfigurations::new();
+    let context = PodContext {
+        injects_all: true,
+        configurations: Some(&none),
+        ..PodContext::new(None, token(&[]))
+    };
+    let defaults = Defaults {
+        grace_margin: Duration::ZERO,
+        ..Defaults::new("", "")
+    };
+    match decide(&view, &context, &defaults) {
+        Decision::Repair { changes, .. } => changes.iter().map(|it| format!("{it:#}")).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -161,6 +196,12 @@ impl RunningDrainer {
             "the pod was adopted when it was created: the drainer takes the place of the shutdown manager of {manager}, \
              whose values are defaults of its settings"
         ))
+    }
+
+    /// Says that an earlier version injected the drainer.
+    fn version_note(&self) -> Option<String> {
+        let version = Some(&self.recorded.version).filter(|it| !it.is_empty() && *it != VERSION)?;
+        Some(format!("version {version} injected its drainer"))
     }
 
     /// Says that the pod waits for no replacement although it is annotated.
@@ -254,6 +295,24 @@ mod tests {
             },
         });
         RunningPod::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn changes_of_the_injection_and_its_version_are_noted() {
+        let status =
+            r#"{"version":"0.0.9","sidecar":"native","container":"envoy","grace":{"to":75}}"#;
+        let running = running(&[("status", status), ("drain-timeout", "600s")], &args());
+        let notes = running.annotation_notes;
+        let of = ", which version 0.0.9 injected; exclude pods";
+        for (note, want) in notes.iter().zip([
+            "DRN089: the preStop hook of container `envoy` was removed",
+            "DRN089: `restartPolicy` of container `envoy-drainer` was changed",
+            "DRN089: `lifecycle` of container `envoy-drainer` was changed",
+            "DRN089: the grace period was changed to 75s, and 90s are needed",
+        ]) {
+            assert!(note.starts_with(&format!("{want}{of}")), "{note}");
+        }
+        assert_eq!(notes[4], "version 0.0.9 injected its drainer");
     }
 
     fn args() -> Value {

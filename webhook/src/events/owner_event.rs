@@ -25,6 +25,9 @@ pub enum EventReason {
     /// It was admitted without the drainer it requests.
     #[strum(to_string = "DrainerNotInjected {0}")]
     DrainerNotInjected(Code),
+    /// What was changed of its injection was restored.
+    #[strum(to_string = "DrainerRepaired {0}")]
+    DrainerRepaired(Code),
     /// Its drain cut something.
     DrainCut,
 }
@@ -38,7 +41,10 @@ impl From<SkippedPod> for OwnerEvent {
             owner,
             // It has none yet.
             pod: None,
-            reason: EventReason::DrainerNotInjected(code),
+            reason: match code {
+                Code::Repaired => EventReason::DrainerRepaired(code),
+                code => EventReason::DrainerNotInjected(code),
+            },
             note,
             annotation: None,
         }
@@ -52,6 +58,7 @@ impl EventReason {
     pub(super) fn names(self) -> [&'static str; 2] {
         match self {
             Self::DrainerNotInjected(_) => ["DrainerNotInjected", "Inject"],
+            Self::DrainerRepaired(_) => ["DrainerRepaired", "Inject"],
             Self::DrainCut => [DRAIN_CUT, "Drain"],
         }
     }

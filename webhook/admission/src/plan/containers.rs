@@ -1,7 +1,7 @@
 //! The containers of a pod that change besides Envoy's arguments: Envoy's, as a native sidecar, and those that wait for
 //! the drain.
 
-use drainer::{Config, SettingValue};
+use drainer::Config;
 use k8s_openapi::api::core::v1::LifecycleHandler;
 
 use super::envoy::EnvoyContainer;
@@ -127,9 +127,6 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
 /// inbound requests are done.
 const EXTRA_LIFECYCLE_HOOKS: &str = "extra-lifecycle-hooks";
 
-/// The same with its prefix.
-const EXTRA_LIFECYCLE_HOOKS_KEY: &str = "envoy-drainer.dev/extra-lifecycle-hooks";
-
 /// The preStop hook of a container that is not Envoy's.
 #[derive(Debug, Clone)]
 pub struct ExtraHook {
@@ -190,26 +187,6 @@ pub(super) fn select_hooked<'p, 'a>(
         diagnostics.warn(Code::OwnHookKept.about(EXTRA_LIFECYCLE_HOOKS, detail));
     }
     Ok(selected)
-}
-
-/// Returns the hooks of containers that `extra-lifecycle-hooks` selects and that another webhook has added to a pod
-/// with this drainer.
-pub(crate) fn late_hooks(pod: &PodView<'_>, drainer: &Config) -> Vec<ExtraHook> {
-    let mut hooked = HookedContainers::None;
-    let setting = pod.annotation(EXTRA_LIFECYCLE_HOOKS_KEY);
-    if setting.is_none_or(|names| hooked.set(names).is_err()) {
-        return Vec::new();
-    }
-    let is_selected = |name: &str| match &hooked {
-        HookedContainers::None => false,
-        HookedContainers::All => true,
-        HookedContainers::Named(names) => names.contains(name),
-    };
-    let containers = pod.long_running_containers();
-    let late = containers.filter(|(_, it)| it.pre_stop().is_none() && is_selected(it.name()));
-    late.take(MAX_HOOKED_CONTAINERS)
-        .map(|it| ExtraHook::new(it, drainer))
-        .collect()
 }
 
 fn denial(detail: &str) -> Diagnostic {

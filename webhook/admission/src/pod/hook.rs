@@ -1,5 +1,6 @@
 //! The preStop hook of a container, as far as it is understood.
 
+use drainer::Token;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -57,6 +58,15 @@ impl<'a> Hook<'a> {
     /// Reads a preStop hook; `None` if it has other fields, or another action.
     pub fn parse(hook: &'a RawValue) -> Option<Self> {
         serde_json::from_str(hook.get()).ok()
+    }
+
+    /// Returns the token in a request to a drainer.
+    pub(crate) fn drainer_token(&self) -> Option<Token> {
+        let Self::HttpGet(request) = self else {
+            return None;
+        };
+        let path = request.path.as_deref()?.strip_prefix("/drained/")?;
+        path.split('/').next()?.parse().ok()
     }
 
     /// Returns true for a request to the pod, or to the local host, without TLS and headers.

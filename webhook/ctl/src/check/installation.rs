@@ -21,11 +21,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// An installation, as its MutatingWebhookConfiguration describes it.
 #[derive(Debug, Clone)]
 pub struct Installation {
-    /// The name of the MutatingWebhookConfiguration, and of most other objects.
+    /// The name of the MutatingWebhookConfiguration.
     pub name: String,
     /// When that was created.
     pub installed_at: Option<Time>,
     pub namespace: String,
+    /// The name of the Service, and of most other objects.
     pub service: String,
     /// The entries of the MutatingWebhookConfiguration.
     pub entries: Vec<MutatingWebhook>,
@@ -114,17 +115,17 @@ pub fn unknown_installation(error: &ReadError) -> CheckResult {
 impl Installation {
     /// The name of the policy that reports pods that the webhook did not see, and of its binding.
     pub fn unseen_pods_policy_name(&self) -> String {
-        format!("{}-required", self.name)
+        format!("{}-required", self.service)
     }
 
     /// The name of the policy that restricts the webhook's service account to writing the caBundle, and of its binding.
     pub fn ca_bundle_policy_name(&self) -> String {
-        format!("{}-cabundle", self.name)
+        format!("{}-cabundle", self.service)
     }
 
     /// The name of the Helm release.
     pub(super) fn release(&self) -> &str {
-        self.label("instance").unwrap_or(&self.name)
+        self.label("instance").unwrap_or(&self.service)
     }
 
     /// The command that undoes the last upgrade.

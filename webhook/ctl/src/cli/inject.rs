@@ -8,6 +8,7 @@ use admission::keys::INJECT;
 use anstyle::{AnsiColor, Style};
 use drainer::text::printable;
 use flags::pod_defaults::PodDefaultsArgs;
+use manifest::Document;
 use similar::TextDiff;
 
 use super::args::{ColorArgs, FilesArgs};
@@ -25,6 +26,7 @@ const HELP: &str = "\
 Examples:
   envoy-drainer inject --image registry.example.com/drainer:0.1.0 edge.yaml > injected.yaml
   kustomize build . | envoy-drainer inject --image registry.example.com/drainer:0.1.0 --diff -
+  envoy-drainer inject --remove injected.yaml > edge.yaml
 
 Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in \
 Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of \
@@ -32,6 +34,9 @@ these. The change is inserted into the text, and every other byte stays. Pods wi
 With the annotation `adopt` a shutdown manager is removed; with `envoy-native-sidecar` Envoy's container is \
 moved. `wait-for-replacement` has no effect: only the webhook adds what it needs. The label `envoy-\
 drainer.dev/injection` of namespaces is not checked.
+
+`--remove` is the inverse, in manifests and in pods that the webhook injected. It refuses a pod of which something was \
+not recorded: an adopted shutdown manager, a long preStop hook, or a pod without the annotation `status`.
 
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
@@ -42,12 +47,19 @@ be read.";
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
+#[command(mut_arg("image", |image| {
+    let image = image.required(false).required_unless_present("remove");
+    image.default_value_if("remove", "true", "drainer")
+}))]
 pub struct Args {
     #[command(flatten)]
     files: FilesArgs,
     /// Print a unified diff instead of the documents.
     #[arg(long)]
     diff: bool,
+    /// Take drainers out of the pods that have one, as they were before.
+    #[arg(long)]
+    remove: bool,
     /// A secret for the tokens in hooks' paths. Without one, who reads the manifest can derive them, and each is one for
     /// all replicas.
     #[arg(
@@ -84,6 +96,7 @@ pub struct InjectReport {
 /// Prints the documents of files or stdin with drainers, or a diff.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
+    let defaults = (!args.remove).then_some(&defaults);
     // All or nothing: half of an output could be applied as if it were complete.
     let inputs: Vec<_> = args
         .files
@@ -93,7 +106,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
     context.token_seed = args.token_seed;
     let reports = inputs.iter();
-    let reports = reports.map(|input| inject(&input.bytes, &context, &defaults));
+    let reports = reports.map(|input| match defaults {
+        Some(defaults) => inject(&input.bytes, &context, defaults),
+        None => remove(&input.bytes),
+    });
     let reports: Vec<_> = reports.collect();
     let streams = || inputs.iter().zip(&reports);
     if args.diff {
@@ -112,7 +128,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             report(message.display(&input.name, styled));
         }
     }
-    report(summary(&reports));
+    report(match defaults {
+        Some(_) => summary(&reports),
+        None => removal_summary(&reports),
+    });
     let has_findings = |report: &InjectReport| {
         use InjectionOutcome::{Denied, Unchanged};
         let mut outcomes = report.outcomes.iter();
@@ -126,9 +145,20 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
 pub fn inject(stream: &[u8], context: &ManifestContext, defaults: &Defaults) -> InjectReport {
+    review(stream, |document| {
+        DocumentReview::new(document, context, defaults)
+    })
+}
+
+/// Takes the drainers out of the pods of a stream. Documents that cannot be read or changed pass unchanged.
+pub fn remove(stream: &[u8]) -> InjectReport {
+    review(stream, DocumentReview::without_drainers)
+}
+
+fn review(stream: &[u8], review: impl Fn(&Document<'_>) -> DocumentReview) -> InjectReport {
     let mut report = InjectReport::default();
     for document in manifest::documents(stream) {
-        let review = DocumentReview::new(&document, context, defaults);
+        let review = review(&document);
         report.messages.extend(messages(&review));
         report.is_assumed |= review.workloads.iter().any(WorkloadResult::is_assumed);
         let mut workloads = review.workloads.iter();
@@ -213,6 +243,16 @@ fn summary(reports: &[InjectReport]) -> String {
     let counts = counts.map(|(count, outcome)| format!("{count} {outcome}"));
     let (pods, counts) = (plural(pods, "pod"), counts.collect::<Vec<_>>().join(", "));
     format!("{pods} {verb} a drainer: {counts}")
+}
+
+fn removal_summary(reports: &[InjectReport]) -> String {
+    let outcomes = reports.iter().flat_map(|report| &report.outcomes);
+    let pods = outcomes.clone().count();
+    let removed = outcomes
+        .filter(|it| **it == InjectionOutcome::Injected)
+        .count();
+    let (pods, kept) = (plural(pods, "pod"), pods - removed);
+    format!("{pods} with a drainer: {removed} removed, {kept} kept")
 }
 
 /// A unified diff of a file or stdin, with colors if `styled`; empty if nothing differs. `patch` applies it, unless a

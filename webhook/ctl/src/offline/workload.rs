@@ -1,14 +1,16 @@
 //! The admission decision on one object of a manifest.
 
-use admission::keys::{INJECT, PREFIX};
+use std::slice;
+
+use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{
-    Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext, PodTemplate, PodView,
-    WorkloadObject, decide, misplaced, token,
+    CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext,
+    PodTemplate, PodView, WorkloadObject, decide, misplaced, remove, token,
 };
 use drainer::AdminAddress;
-use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
-use manifest::Manifest;
+use json_patch::{Patch, PatchOperation, RemoveOperation};
+use manifest::{Manifest, rebase};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -39,7 +41,7 @@ pub struct WorkloadResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InjectionOutcome {
-    /// It gets a drainer.
+    /// It gets a drainer, or loses it to `inject --remove`.
     Injected,
     /// It requests a drainer, and gets none.
     Skipped,
@@ -132,7 +134,7 @@ impl WorkloadResult {
                 let mut warnings = warnings;
                 warnings.extend(context.load_balancer(&name, pod).filter(|_| !has_delay));
                 plan = Some(injected);
-                operations = manifest::rebase(patch.operations(), &path);
+                operations = rebase(patch.operations(), &path);
                 (InjectionOutcome::Injected, vec![], warnings)
             }
             // The annotation `status` of a skipped pod is written in clusters only: in a manifest it would outlive its
@@ -145,6 +147,11 @@ impl WorkloadResult {
                 }
                 _ => (InjectionOutcome::Skipped, vec![reason], warnings),
             },
+            // In a manifest, its author may have changed it.
+            Decision::Repair { changes, .. } => {
+                let reason = Code::AlreadyInjected.diagnostic("the pod has a drainer already");
+                (InjectionOutcome::AlreadyInjected, vec![reason], changes)
+            }
             Decision::Deny { reasons, warnings } => (InjectionOutcome::Denied, reasons, warnings),
         };
         if !rejected.is_empty() && outcome != InjectionOutcome::NotRequested {
@@ -174,6 +181,38 @@ impl WorkloadResult {
             operations,
             reasons: reasons.into_iter().map(locate).collect(),
             warnings: warnings.into_iter().map(locate).chain(lints).collect(),
+        })
+    }
+
+    /// Takes the drainer out of an object's pods; `None` if they have none.
+    pub(super) fn remove(object: &WorkloadObject<'_>, manifest: &Manifest<'_>) -> Option<Self> {
+        let PodTemplate { path, pod, .. } = object.template.as_ref()?;
+        let path = object.path.concat(path);
+        let line = manifest.line(&path.concat(&ANNOTATIONS.with_trailing_token(STATUS)));
+        let json = pod.to_string();
+        let patch = match PodView::decode(&json) {
+            Ok(view) => remove(&view),
+            Err(_) if !json.contains(CONTAINER_NAME) => return None,
+            Err(error) => Err(Code::NotAPod.diagnostic(error.to_string())),
+        };
+        let (patch, reasons) = match patch.transpose()? {
+            Ok(patch) => (without_empty(patch.operations(), Value::clone(pod)), vec![]),
+            Err(diagnostic) => (
+                Patch::default(),
+                vec![LocatedDiagnostic { line, diagnostic }],
+            ),
+        };
+        Some(Self {
+            object: ObjectName::new(object.kind, object.namespace, object.name),
+            line,
+            outcome: match reasons[..] {
+                [] => InjectionOutcome::Injected,
+                _ => InjectionOutcome::Denied,
+            },
+            plan: None,
+            operations: rebase(patch, &path),
+            reasons,
+            warnings: Vec::new(),
         })
     }
 
@@ -268,9 +307,34 @@ impl WorkloadResult {
 
     /// Records that the document of this workload is not changed.
     pub(super) fn leave_unchanged(&mut self) {
-        if self.plan.take().is_some() {
+        self.plan = None;
+        if self.outcome == InjectionOutcome::Injected {
             self.outcome = InjectionOutcome::Unchanged;
         }
+    }
+}
+
+/// The operations of a removal from a pod, so that no parent becomes empty.
+fn without_empty(mut patch: Patch, mut pod: Value) -> Patch {
+    for operation in &mut patch.0 {
+        if let PatchOperation::Remove(RemoveOperation { path }) = operation {
+            while let Some(parent) = path.parent().filter(|parent| parent.count() > 1)
+                && parent.resolve(&pod).is_ok_and(has_one_value)
+            {
+                *path = parent.to_buf();
+            }
+        }
+        // If it does not apply, neither does it to the document, which is an error there.
+        let _ = json_patch::patch(&mut pod, slice::from_ref(operation));
+    }
+    patch
+}
+
+fn has_one_value(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.len() == 1,
+        Value::Object(entries) => entries.len() == 1,
+        _ => false,
     }
 }
 

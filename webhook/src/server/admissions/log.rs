@@ -54,6 +54,7 @@ impl AdmissionLog {
             }
             _ if !self.0.try_take(&(), Instant::now()) => {}
             AdmissionOutcome::Injected
+            | AdmissionOutcome::Repaired
             | AdmissionOutcome::Skipped(_)
             | AdmissionOutcome::Denied => {
                 info!(%client, namespace, name, dry_run, outcome, code, "Admission reviewed");

@@ -93,6 +93,7 @@ impl AdmissionLabels {
     pub(super) fn new(outcome: AdmissionOutcome, first_code: Option<Code>) -> Self {
         let (outcome, code) = match outcome {
             AdmissionOutcome::Injected => ("injected", None),
+            AdmissionOutcome::Repaired => ("repaired", first_code),
             AdmissionOutcome::Skipped(code) => ("skipped", Some(code)),
             AdmissionOutcome::Denied => ("denied", first_code),
             AdmissionOutcome::NotRequested => ("not_requested", None),

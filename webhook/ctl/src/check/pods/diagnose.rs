@@ -151,7 +151,7 @@ impl PodDiagnoser<'_> {
             remedy: diagnostic.remedy(),
         };
         match decide(&view, &context, self.defaults) {
-            Decision::NotRequested => None,
+            Decision::NotRequested | Decision::Repair { .. } => None,
             Decision::Skip { reason, .. } => Some(skipped(&reason)),
             Decision::Deny { reasons, .. } => reasons.first().map(skipped),
             Decision::Inject { .. } => Some(Diagnosis::WebhookNotCalled),
