@@ -23,6 +23,7 @@ mod redirect;
 mod replacement;
 mod rights;
 mod rollouts;
+mod second_webhook;
 mod shapes;
 mod slow_reader;
 mod sole;
@@ -37,6 +38,7 @@ use admin::CALLS;
 use adopt::Product;
 use order::{AtSigterm, Failing, HOOKS, NATIVE};
 use redirect::EXCLUDE_DRAINER;
+use second_webhook::Order;
 
 /// Lists scenarios: whose webhook admits its pods, its slug, its steps with their arguments, and its claim. One that
 /// expects failures shows that the one before it would prove nothing otherwise.
@@ -131,6 +133,12 @@ const LIGHT: &[Scenario] = scenarios! {
         "Envoys whose hooks are redirected to them lose requests, and their drainers say so";
     Shared "redirect-excluded" => redirect::roll(EXCLUDE_DRAINER, Requests::Survive):
         "Envoys whose redirection excludes the drainer's port lose no request";
+    Shared "second-first" => second_webhook::roll(Order::First):
+        "Envoys whose hook another webhook has added before lose no request with `existing-hook: replace`";
+    Shared "second-last" => second_webhook::roll(Order::Last):
+        "Envoys whose hook another webhook replaces afterwards lose no request, and an Event says so";
+    Shared "second-again" => second_webhook::roll(Order::LastAgain):
+        "Envoys whose hook another webhook replaces again lose requests, and the policy and `check` say so";
     Shared "slow-reader" => slow_reader::during_a_rollout("false", Requests::Survive):
         "a client that reads a response slowly gets all of it";
     Shared "slow-reader-unseen" => slow_reader::during_a_rollout("true", Requests::Fail):

@@ -23,8 +23,9 @@ const RIGHT: u32 = 16;
 /// The part of `LEFT` that stays empty.
 const MARGIN: u32 = 4;
 
-/// At most so many pods have a bar.
-const MAX_PODS: usize = 20;
+/// What is drawn.
+const KEY: &str = "vertical line: start of the disruption; bars: pods from their deletion until they are gone; dark mark: not \
+    ready; blue mark: drained";
 
 const FAILED: RGBColor = RGBColor(200, 36, 36);
 const DRAINED: RGBColor = RGBColor(70, 110, 160);
@@ -33,7 +34,7 @@ const TERMINATING: RGBColor = RGBColor(214, 182, 96);
 /// Draws the failed requests of several drills, below each other and on the same axes.
 pub(crate) fn draw(drills: &[TitledDrill<'_>]) -> Result<String> {
     let reports = || drills.iter().map(|(_, report)| *report);
-    let pods_height = |report| POD_HEIGHT * pods(report).len() as u32;
+    let pods_height = |report: &DrillReport| POD_HEIGHT * report.pods.len() as u32;
     let height = |report| TITLE_HEIGHT + PANEL_HEIGHT + pods_height(report);
     let height = reports().map(height).sum::<u32>() + KEY_HEIGHT;
     let end = reports().map(end).fold(1.0, f64::max);
@@ -51,18 +52,11 @@ pub(crate) fn draw(drills: &[TitledDrill<'_>]) -> Result<String> {
             let text = format!("{title}: {failed} of {sent} requests failed");
             cut(TITLE_HEIGHT).draw_text(&text, &canvas::font(17), (12, 9))?;
             draw_seconds(&cut(PANEL_HEIGHT), report, end, max)?;
-            draw_pods(&cut(pods_height(report)), pods(report), end)?;
+            draw_pods(&cut(pods_height(report)), &report.pods, end)?;
         }
-        let key = key(&reports().flat_map(pods).collect::<Vec<_>>());
         let at = (LEFT as i32, 14);
-        cut(KEY_HEIGHT).draw_text(&key, &canvas::font(SMALL), at)?;
-        Ok(())
+        Ok(cut(KEY_HEIGHT).draw_text(KEY, &canvas::font(SMALL), at)?)
     })
-}
-
-/// The pods that have a bar.
-fn pods(report: &DrillReport) -> &[PodReport] {
-    &report.pods[..report.pods.len().min(MAX_PODS)]
 }
 
 /// Draws a bar for each second.
@@ -130,22 +124,6 @@ fn draw_pods(area: &Area<'_>, pods: &[PodReport], end: f64) -> Result<()> {
         area.draw_text(&pod.name, &text, (at, (top + bottom) / 2))?;
     }
     Ok(())
-}
-
-/// Explains what is drawn, and only that.
-fn key(pods: &[&PodReport]) -> String {
-    let has = |is_drawn: fn(&&PodReport) -> bool| pods.iter().any(is_drawn);
-    let parts = [
-        (true, "vertical line: start of the disruption"),
-        (
-            has(|_| true),
-            "bars: pods from their deletion until they are gone",
-        ),
-        (has(|pod| pod.unready_at.is_some()), "dark mark: not ready"),
-        (has(|pod| pod.drained_at.is_some()), "blue mark: drained"),
-    ];
-    let parts = parts.iter().filter(|(is_drawn, _)| *is_drawn);
-    parts.map(|(_, text)| *text).collect::<Vec<_>>().join("; ")
 }
 
 /// The end of the x axis, in seconds.

@@ -1,7 +1,8 @@
-//! Programs for pods whose images have no shell: the app behind a sidecar Envoy, and actions on processes and
-//! files.
+//! Programs for pods whose images have no shell: the app behind a sidecar Envoy, another product's webhook, and
+//! actions on processes and files.
 
 mod app;
+mod mutate;
 mod process_actions;
 
 use std::net::SocketAddr;
@@ -17,6 +18,8 @@ use tokio::runtime;
 enum Command {
     /// Serves as an app behind a sidecar Envoy, through which each request makes two calls to the outside.
     App(app::Args),
+    /// Serves as another product's mutating webhook.
+    Mutate(mutate::Args),
     /// Sends SIGKILL to all processes of this name.
     Kill { name: String },
     /// Allocates memory until the kernel kills process 1 (OOM).
@@ -43,6 +46,7 @@ fn main() -> Result<()> {
         .build()?;
     match command {
         Command::App(args) => runtime.block_on(app::run(args))?,
+        Command::Mutate(args) => runtime.block_on(mutate::run(args))?,
         Command::Kill { name } => process_actions::kill(&name)?,
         Command::Exhaust => match process_actions::exhaust_memory()? {},
         Command::List { folder } => print!("{}", process_actions::list(&folder)?),

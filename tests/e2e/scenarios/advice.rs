@@ -7,6 +7,7 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::eventually::eventually;
+use crate::namespace::Namespace;
 
 /// `kubectl apply` of a Deployment with an invalid annotation prints a warning, since its author does not
 /// see the rejection of its pods, which a controller creates.
@@ -42,20 +43,29 @@ pub(crate) async fn is_published_as_event(fixture: &ClusterFixture<'_>) -> Resul
     annotations["envoy-drainer.dev/envoy-container"] = json!("missing");
     let edge = EnvoyDeployment::apply(&namespace, &workload).await?;
     edge.ensure_drainers(false).await?;
-    let selector = "--field-selector=reason=DrainerNotInjected";
-    let get = ["get", "events.events.k8s.io", selector];
+    let words = ["DRN012", "envoy-container: missing"];
+    wait_for_event(fixture, &namespace, "DrainerNotInjected", &words).await
+}
+
+/// Waits for an Event on a ReplicaSet whose note has these words.
+pub(super) async fn wait_for_event(
+    fixture: &ClusterFixture<'_>,
+    namespace: &Namespace,
+    reason: &str,
+    words: &[&str],
+) -> Result<()> {
+    let selector = format!("--field-selector=reason={reason}");
+    let get = ["get", "events.events.k8s.io", &selector];
     eventually("the ReplicaSet has an Event", || async {
         let events = namespace.json(&get).await?;
         let mut events = events["items"].as_array().into_iter().flatten();
         let event = events.find(|event| event["regarding"]["kind"] == "ReplicaSet");
         let note = event.and_then(|event| event["note"].as_str());
-        let is_published = note.is_some_and(|note| {
-            note.contains("DRN012") && note.contains("envoy-container: missing")
-        });
-        if is_published {
-            fixture.add_row("Event", note.unwrap_or_default());
+        let note = note.filter(|note| words.iter().all(|word| note.contains(word)));
+        if let Some(note) = note {
+            fixture.add_row("Event", note);
         }
-        Ok(is_published)
+        Ok(note.is_some())
     })
     .await
 }

@@ -1,8 +1,6 @@
 //! The expected pod after its admission, made without the code under test: an edit of the submitted pod, with a
 //! drainer that is written out here.
 
-use std::env;
-
 use serde_json::{Value, json};
 use tests::review::IMAGE;
 
@@ -12,32 +10,12 @@ pub(crate) const STATUS: &str = "envoy-drainer.dev/status";
 /// [`tests::review::TOKEN`] in hexadecimal, as in arguments and paths.
 const TOKEN: &str = "42d2f756a1c91d39";
 
-/// Returns the pod with its drainer, and its status annotation as the JSON in its text.
+/// Returns the pod with its drainer, without its status annotation, which a removal needs.
 pub(crate) fn injected_pod(pod: &Value) -> Value {
     let mut edited = pod.clone();
     let spec = &mut edited["spec"];
     let grace = grace_period(pod);
     let hooked = hooked(pod);
-    let mode = if is_native(pod) { "native" } else { "plain" };
-    let mut status = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "sidecar": mode,
-        "container": "envoy",
-        "grace": {"to": grace},
-    });
-    if let Some(present) = pod["spec"]["terminationGracePeriodSeconds"].as_i64() {
-        status["grace"]["from"] = json!(present);
-    }
-    if !hooked.is_empty() {
-        let names = hooked
-            .iter()
-            .map(|(list, index)| pod["spec"][*list][*index]["name"].clone());
-        status["extraHooks"] = names.collect();
-    }
-    let existing_hook = pre_stop(pod);
-    if !existing_hook.is_null() {
-        status["replacedHook"] = existing_hook.clone();
-    }
     // Indexing a `Value` mutably creates parents that are missing or null.
     spec["terminationGracePeriodSeconds"] = json!(grace);
     if has_token(pod) {
@@ -66,8 +44,6 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
         envoy["restartPolicy"] = json!("Always");
         push(&mut spec["initContainers"], drainer);
         push(&mut spec["initContainers"], envoy);
-        status["envoy"] = json!("native");
-        status["movedFrom"] = json!(index);
     } else if !is_native(pod) {
         push(&mut spec["containers"], drainer);
     } else if list == "initContainers" {
@@ -77,14 +53,6 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
         push(&mut spec["initContainers"], drainer);
     }
     edited["metadata"]["labels"]["envoy-drainer.dev/injected"] = json!("true");
-    edited["metadata"]["annotations"][STATUS] = status;
-    edited
-}
-
-/// Returns the pod as skipped with this code.
-pub(crate) fn skipped_pod(pod: &Value, code: &str) -> Value {
-    let mut edited = pod.clone();
-    edited["metadata"]["annotations"][STATUS] = json!({"skipped": code});
     edited
 }
 
