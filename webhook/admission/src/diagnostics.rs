@@ -160,7 +160,7 @@ codes! {
         "rename the conflicting container, volume or mount path";
     NotAPod = 26, Denial,
         "The object that requests a drainer is not a valid pod: the API server would reject it.",
-        "correct the field's type or value";
+        "set or correct the field that the message names";
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
         "if the container starts Envoy without an agent, set `command: [envoy]` and list Envoy's arguments in `args`; \

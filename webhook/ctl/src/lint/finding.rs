@@ -39,7 +39,7 @@ pub enum LintSeverity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::EnumMessage, strum::VariantArray)]
 #[serde(into = "String")]
 pub enum LintCode {
-    /// Envoy's admin interface is called with GET, which it rejects.
+    /// Envoy's admin interface is called with another method than POST, which it rejects.
     #[strum(message = "send POST: by `curl -X POST`, `wget --post-data ''`, or bash's /dev/tcp")]
     WrongMethod,
     /// The hook needs a shell or a program that the image does not have.

@@ -146,7 +146,7 @@ impl HookView<'_> {
             }
         };
         let effect = "Envoy answers 405 and does nothing";
-        Some(format!("{program} sends GET to `{url}`: {effect}"))
+        Some(format!("{program} sends no POST to `{url}`: {effect}"))
     }
 
     fn no_shell(&self) -> Option<String> {
