@@ -167,7 +167,8 @@ fn keys_equal_the_constants_of_the_code() {
     let configuration = object(&objects, "MutatingWebhookConfiguration", "");
     let policy = &object(&objects, "ValidatingAdmissionPolicy", "-required")["spec"];
     let pods = &configuration["webhooks"][0];
-    assert_eq!(policy["matchConditions"], pods["matchConditions"]);
+    assert_eq!(policy["variables"][0], pods["matchConditions"][0]);
+    assert_eq!(policy["matchConditions"][0], pods["matchConditions"][1]);
     assert_eq!(policy["matchConstraints"]["resourceRules"], pods["rules"]);
     let selectors = [
         (&pods["namespaceSelector"], &["enabled", "all"][..]),

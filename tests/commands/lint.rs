@@ -41,7 +41,7 @@ fn hooks_are_reported_with_their_remedies() {
     golden::check("lint/hooks.txt", text(&output.stdout));
     assert_eq!(
         text(&output.stderr),
-        "5 errors, 2 warnings in 4 hooks of Envoys\n"
+        "5 errors, 2 warnings in 4 hooks of 4 Envoys\n"
     );
     assert_eq!(output.status.code(), Some(1));
 }

@@ -18,13 +18,18 @@ matchExpressions:
   {{- end }}
 {{- end }}
 
+{{/* Whether a pod requests a drainer. */}}
+{{- define "envoy-drainer.asks" -}}
+has(object.metadata.annotations)
+&& 'envoy-drainer.dev/inject' in object.metadata.annotations
+&& !(object.metadata.annotations['envoy-drainer.dev/inject'] in ['false', 'disabled'])
+{{- end }}
+
 {{/* Selects the pods in these namespaces for which the API server calls the webhook. */}}
 {{- define "envoy-drainer.matchConditions" -}}
 - name: asks
   expression: >-
-    has(object.metadata.annotations)
-    && 'envoy-drainer.dev/inject' in object.metadata.annotations
-    && !(object.metadata.annotations['envoy-drainer.dev/inject'] in ['false', 'disabled'])
+    {{- include "envoy-drainer.asks" . | nindent 4 }}
 {{ include "envoy-drainer.supportedPods" . }}
 {{- end }}
 

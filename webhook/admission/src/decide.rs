@@ -4,7 +4,7 @@ use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::names::{ADOPT, INJECT, MIRROR, STATUS};
 use super::patch::{self, Patch};
 use super::plan::{self, DrainPlan, PodContext};
-use super::pod::{Container, ContainerRef, PodView};
+use super::pod::PodView;
 use super::repair::repair;
 use super::settings::parse::{ParsedSettings, inject_requested};
 use super::settings::{Defaults, OnInvalid};
@@ -61,8 +61,8 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         in_job: context.in_job || pod.is_owned_by("batch/", "Job"),
         ..*context
     };
-    if let Some(drainer) = patch::find_drainer(pod) {
-        return second_look(pod, drainer, &context, defaults);
+    if patch::find_drainer(pod).is_some() {
+        return second_look(pod, &context, defaults);
     }
     if let Some(reason) = skip_reason(pod, &context, defaults) {
         return skip(pod, vec![reason], Vec::new());
@@ -94,8 +94,7 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     if let Some(plan) = plan
         && failures.is_empty()
     {
-        let is_offline = context.configurations.is_some();
-        let (patch, status_left_out) = patch::inject(&plan, pod, is_offline);
+        let (patch, status_left_out) = patch::inject(&plan, pod);
         warnings.extend(status_left_out);
         let plan = Box::new(plan);
         return Decision::Inject {
@@ -122,16 +121,11 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
 }
 
 /// Decides on a pod that has its drainer already.
-fn second_look(
-    pod: &PodView<'_>,
-    drainer: (ContainerRef, &Container<'_>),
-    context: &PodContext<'_>,
-    defaults: &Defaults,
-) -> Decision {
+fn second_look(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
     // A pod that is never changed may have a drainer by `inject`.
     let (patch, warnings) = match exclusion(pod, context, defaults) {
         Some(_) => (Patch::default(), Vec::new()),
-        None => repair(pod, drainer, context, defaults),
+        None => repair(pod, defaults.grace_margin),
     };
     if !patch.is_empty() {
         let changes = warnings;

@@ -98,15 +98,15 @@ codes! {
         "run `envoy-drainer inject` on the static pod's manifest";
     EnvoyGatewayPod = 6, Skip,
         "The pod belongs to Envoy Gateway, whose own shutdown manager drains it.",
-        "set `shutdown` in the EnvoyProxy resource, or annotate `adopt: \"true\"` to use this drainer instead",
+        "set `shutdown` in the EnvoyProxy resource, or annotate `envoy-drainer.dev/adopt: \"true\"` to use this drainer instead",
         due to "adopt";
     ContourPod = 7, Skip,
         "The pod belongs to Contour, whose own shutdown manager drains it.",
-        "set the flags of Contour's `shutdown-manager`, or annotate `adopt: \"true\"` to use this drainer instead",
+        "set the flags of Contour's `shutdown-manager`, or annotate `envoy-drainer.dev/adopt: \"true\"` to use this drainer instead",
         due to "adopt";
     ExistingHook = 8, Skip,
         "Envoy's container has a preStop hook already.",
-        "remove that hook, or annotate `existing-hook: replace`";
+        "remove that hook, or annotate `envoy-drainer.dev/existing-hook: replace`";
     NoEnvoy = 9, Skip,
         "No container of the pod was recognized as Envoy.",
         "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none",
@@ -114,7 +114,7 @@ codes! {
     PlainSidecarInJob = 10, Skip,
         "The installation injects drainers as plain containers. One would keep a Job, or another pod that runs to \
          completion, from completing.",
-        "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
+        "annotate `envoy-drainer.dev/native-sidecar: \"true\"` if the nodes support native sidecars";
     StatusWithoutDrainer = 11, Skip,
         "The annotation `status` records a drainer, but the pod has none.",
         "remove the annotation `status`; only the webhook may set it";
@@ -133,7 +133,7 @@ codes! {
         "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
     IstioPod = 16, Skip,
         "The pod's only Envoy is Istio's, which Istio's agent drains.",
-        "set Istio's `terminationDrainDuration`, or annotate `envoy-container: istio-proxy` to use this drainer as \
+        "set Istio's `terminationDrainDuration`, or annotate `envoy-drainer.dev/envoy-container: istio-proxy` to use this drainer as \
          well; see docs/vendors.md";
 
     BadValue = 20, Denial,
@@ -177,7 +177,7 @@ codes! {
         due to "envoy-container";
     PlainSidecarOfNativeEnvoy = 30, Denial,
         "The drainer would be a plain container, and would stop before an Envoy that is a native sidecar.",
-        "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`",
+        "annotate `envoy-drainer.dev/native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`",
         due to "native-sidecar";
     EnvoyRestartPolicy = 31, Denial,
         "Envoy's container has a `restartPolicy` or `restartPolicyRules` that a native sidecar cannot have.",
@@ -222,7 +222,7 @@ codes! {
         "move it to the annotations of the pod template";
     SettingsWithoutInject = 60, Assumption,
         "A pod has settings for a drainer but does not request one.",
-        "annotate `inject: \"true\"`, or remove the settings, unless the namespace has the label `injection: all`";
+        "annotate `envoy-drainer.dev/inject: \"true\"`, or remove the settings, unless the namespace has the label `injection: all`";
 
     StatusLeftOut = 61, Warning,
         "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB. It is left out.",
@@ -263,7 +263,7 @@ codes! {
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a pod that runs to completion, such as a Job's. That completes only if Envoy exits \
          by itself.",
-        "annotate `envoy-native-sidecar: \"true\"`, unless the pod's work stops Envoy (`POST /quitquitquit`)";
+        "annotate `envoy-drainer.dev/envoy-native-sidecar: \"true\"`, unless the pod's work stops Envoy (`POST /quitquitquit`)";
     OtherProxy = 72, Warning,
         "Another proxy of the pod stops when the pod is deleted, though requests may still pass through it.",
         "name it in the annotation `extra-lifecycle-hooks`, and remove its own preStop hook if it has one; or make it a \
@@ -281,7 +281,7 @@ codes! {
     NoAdmin = 76, Assumption,
         "Envoy's configuration has no admin interface, so nothing can be drained. Reported offline, and by `explain` \
          for objects of a cluster.",
-        "add `admin` to the configuration; or annotate `add-admin: \"true\"`, if the pod has its own network and starts \
+        "add `admin` to the configuration; or annotate `envoy-drainer.dev/add-admin: \"true\"`, if the pod has its own network and starts \
          Envoy itself, with arguments";
     SettingWithoutEffect = 77, Assumption,
         "A setting has no effect together with the others.",
@@ -317,7 +317,7 @@ codes! {
          address on 127.0.0.1";
     SolePod = 86, Warning,
         "The only replica is replaced after it has terminated, and the drain takes it out of service at its start.",
-        "annotate `health-failure-delay: end`, or turn on `drainerAPI.replacement`; see docs/single-replica.md";
+        "annotate `envoy-drainer.dev/health-failure-delay: end`, or turn on `drainerAPI.replacement`; see docs/single-replica.md";
     AdminNotRead = 87, Assumption,
         "The admin address in Envoy's configuration cannot be read, so the drainer searches for it. Reported offline, and \
          by `explain` for objects of a cluster.",
@@ -461,7 +461,7 @@ mod tests {
         );
         assert_eq!(
             format!("{diagnostic:#}"),
-            "DRN008: container `envoy` has a hook; remove that hook, or annotate `existing-hook: replace`"
+            "DRN008: container `envoy` has a hook; remove that hook, or annotate `envoy-drainer.dev/existing-hook: replace`"
         );
     }
 

@@ -6,7 +6,7 @@ use drainer::text::needs_escape;
 
 /// Returns the text on one line, with a space for each character that [`needs_escape`], cut to at most
 /// `max_len` bytes, an ellipsis included.
-pub(super) fn excerpt(text: &str, max_len: usize) -> String {
+pub fn excerpt(text: &str, max_len: usize) -> String {
     let ellipsis = "…";
     if text.len() <= max_len {
         return text.replace(needs_escape, " ");

@@ -16,8 +16,8 @@
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
-//! Modules import downwards: `workload` → `review` → `decide` → `repair` → `removal` → `patch` → `plan` → `settings` → `shutdown_manager` →
-//! `pod` → `decode`, `diagnostics`, `names`, `quantity` → `excerpt`.
+//! Modules import downwards: `workload` → `review` → `decide` → `repair`, `removal` → `patch` → `plan` → `settings` →
+//! `shutdown_manager` → `pod` → `decode`, `diagnostics`, `names`, `quantity` → `excerpt`.
 
 mod cut;
 mod decide;
@@ -48,7 +48,7 @@ pub use cut::{Cut, CutCounts, DRAIN_CUT, SUMMARY_ANNOTATION};
 pub use decide::{Decision, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};
-pub use excerpt::{list, plural};
+pub use excerpt::{excerpt, list, plural};
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{
@@ -62,6 +62,7 @@ pub use pod::{
 };
 pub use quantity::{CpuLimit, DrainerResources, MemoryLimit, Quantity};
 pub use removal::remove;
+pub use repair::changes;
 pub use review::{
     AdmissionOutcome, InvalidReview, MAX_NOTE_LEN, Owner, RequestMeta, ReviewResponse, SkippedPod,
     admit_pod,

@@ -12,6 +12,9 @@ pub(super) const ADOPT: &str = "envoy-drainer.dev/adopt";
 /// The annotation that names Envoy's container.
 pub(super) const ENVOY_CONTAINER: &str = "envoy-drainer.dev/envoy-container";
 
+/// The annotation with the drainer's port.
+pub(super) const PORT: &str = "envoy-drainer.dev/port";
+
 /// The annotation in which the webhook records, as JSON, what it did to the pod. Only the webhook sets it.
 pub const STATUS: &str = "envoy-drainer.dev/status";
 

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Not;
 
 use json_patch::jsonptr::PointerBuf;
 use k8s_openapi::api::core::v1::LifecycleHandler;
@@ -53,18 +52,14 @@ const MAX_ANNOTATIONS_SIZE: usize = 256 << 10;
 
 /// Returns the patch that gives a pod its drainer, and a warning if the annotation `status` is left out. The pod is
 /// without its shutdown manager, which the patch removes first. [`Removal`](super::removal::Removal) is the inverse.
-pub(super) fn inject(
-    plan: &DrainPlan,
-    pod: &PodView<'_>,
-    offline: bool,
-) -> (Patch, Option<Diagnostic>) {
+pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
     let spec = &pod.spec;
     let mut patch = PatchBuilder::new();
     if let Some(manager) = plan.adopted {
         let ContainerRef { list, index } = manager.container_ref;
         patch.remove(["spec", list.key(), &index.to_string()]);
     }
-    let status_left_out = patch.set_status(pod, injected_status(plan, pod, offline));
+    let status_left_out = patch.set_status(pod, injected_status(plan, pod));
     patch.ensure(["metadata", "labels"], pod.labels().is_some(), EMPTY_MAP);
     patch.add(["metadata", "labels", INJECTED], "true");
     if spec.termination_grace_period_seconds != Some(plan.grace.to) {
@@ -289,9 +284,6 @@ pub struct RecordedInjection {
     /// The product whose shutdown manager was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted: Option<ManagerProduct>,
-    /// Whether it is of `inject`, whose defaults may differ from the webhook's.
-    #[serde(skip_serializing_if = "Not::not")]
-    pub(super) offline: bool,
 }
 
 /// The pod's grace period in seconds: its own, if it had one, and the injected one.
@@ -303,7 +295,7 @@ pub(super) struct RecordedGrace {
 }
 
 /// Encodes the status of a pod that gets a drainer.
-fn injected_status(plan: &DrainPlan, pod: &PodView<'_>, offline: bool) -> String {
+fn injected_status(plan: &DrainPlan, pod: &PodView<'_>) -> String {
     let too_long = || serde_json::from_str(r#""too long to repeat""#).expect("it is a JSON string");
     let recorded = RecordedInjection {
         version: VERSION.to_owned(),
@@ -331,7 +323,6 @@ fn injected_status(plan: &DrainPlan, pod: &PodView<'_>, offline: bool) -> String
                 _ => too_long(),
             }),
         adopted: plan.adopted.map(|manager| manager.product),
-        offline,
     };
     recorded.to_json()
 }

@@ -19,7 +19,6 @@ use serde_json::value::RawValue;
 
 use self::admin_socket::AdminSocketMount;
 use self::containers::FoundContainer;
-use self::flags::whole_seconds;
 use self::ports::PortsInUse;
 use super::diagnostics::{Code, Diagnostics, Effect};
 use super::pod::{self, ContainerList, ContainerRef, PodView};
@@ -31,10 +30,13 @@ pub use self::admin_endpoint::{
     EnvoyConfigurations,
 };
 pub use self::containers::ExtraHook;
+pub(super) use self::containers::late_hooks;
 pub(super) use self::envoy::is_certain;
 pub use self::envoy::{EnvoyContainer, EnvoyContainerSource, known_envoys};
 pub use self::flags::DEFAULT_DRAIN_TIME;
+pub(super) use self::flags::whole_seconds;
 pub use self::sidecar::SidecarMode;
+pub(super) use self::sidecar::{drain_hook, host_ports, wait_hook};
 
 /// What is known about a pod apart from its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +196,7 @@ impl DrainPlan {
         Some(Self {
             ended_at_once,
             extra_hooks: hooked.map(|it| ExtraHook::new(it, &drainer)).collect(),
-            hook: sidecar::hook(&drainer, drainer.hook_path()),
+            hook: sidecar::wait_hook(&drainer, drainer.hook_path()),
             container: sidecar::container(&drainer, mode, mounts, socket, resources, defaults),
             volumes,
             replaced_hook: parts.container.pre_stop().map(ToOwned::to_owned),

@@ -421,14 +421,6 @@ impl<'a> PodSpec<'a> {
         containers.as_deref()
     }
 
-    pub(super) fn list_mut(&mut self, list: ContainerList) -> &mut Vec<Container<'a>> {
-        let containers = match list {
-            ContainerList::Containers => &mut self.containers,
-            ContainerList::InitContainers => &mut self.init_containers,
-        };
-        containers.get_or_insert_default()
-    }
-
     /// Returns true unless the pod keeps the ServiceAccount plugin from mounting a token in its containers.
     /// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#opt-out-of-api-credential-automounting>
     pub(super) fn automounts_token(&self) -> bool {

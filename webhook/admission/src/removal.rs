@@ -1,203 +1,119 @@
-//! The pod without its drainer: what an injection added, and where it is now.
+//! The inverse of an injection: the patch that takes the drainer out of a pod.
 
 use std::ops::Range;
 
-use serde_json::value::RawValue;
+use drainer::WEBHOOK_TOKEN_DIR;
 
 use super::diagnostics::{Code, Diagnostic};
-use super::names::{CONTAINER_NAME, INJECTED, STATUS, WEBHOOK_TOKEN_VOLUME};
+use super::names::{CONTAINER_NAME, INJECTED, STATUS, TOKEN_DIR, WEBHOOK_TOKEN_VOLUME};
 use super::patch::{Patch, PatchBuilder, RecordedGrace, RecordedInjection, find_drainer};
-use super::pod::{ContainerList, ContainerRef, PodView, Text};
-
-/// The inverse of an injection.
-#[derive(Debug)]
-pub(super) struct Removal<'s> {
-    steps: Vec<Step<'s>>,
-    recorded: &'s RecordedInjection,
-}
-
-/// A step of a removal. Its indices are those after the steps before it.
-#[derive(Debug)]
-enum Step<'s> {
-    /// The preStop hook becomes the one that was replaced, or none.
-    Hook(ContainerRef, Option<&'s RawValue>),
-    /// These arguments of Envoy's go.
-    Args(ContainerRef, Range<usize>),
-    Grace(Option<i64>),
-    Volume(usize),
-    Container(ContainerRef),
-    /// Envoy's container moves back to this index among the pod's containers, and is no native sidecar.
-    Move(ContainerRef, usize),
-}
+use super::pod::{Container, ContainerList, PodView, Text};
 
 /// Returns the patch that takes the drainer out of a pod, with everything that came with it; `None` if it has none. What
 /// was changed since stays. Parents that become empty stay too.
 ///
 /// # Errors
-/// If it is not recorded what the pod was like before.
+/// If it is not known what the pod was like before.
 pub fn remove(pod: &PodView<'_>) -> Result<Option<Patch>, Diagnostic> {
-    let Some((drainer, _)) = find_drainer(pod) else {
+    let Some((mut drainer, container)) = find_drainer(pod) else {
         return Ok(None);
     };
     let recorded = RecordedInjection::of(pod);
-    match recorded.loss() {
-        Some(loss) => Err(Code::NotRemoved.diagnostic(loss)),
-        None => Ok(Some(
-            Removal::new(pod, drainer, &recorded, false).patch(pod),
-        )),
+    let envoy = pod.find_container(&recorded.container);
+    let args = envoy.and_then(|(_, it)| it.args.as_deref());
+    let added = find_added(args.unwrap_or_default(), &recorded.added_args);
+    let added = added.ok_or("the words that were added to Envoy's arguments are not there");
+    let added = recorded.known().and(added);
+    let added = added.map_err(|loss| Code::NotRemoved.diagnostic(loss))?;
+    let mut patch = PatchBuilder::new();
+    for (at, container) in pod.located_containers() {
+        let hook = container.short_hook();
+        if hook.is_some_and(|hook| hook.drainer_token().is_some()) {
+            let is_envoy = envoy.is_some_and(|(envoy, _)| envoy == at);
+            let replaced = recorded.replaced_hook.as_ref().filter(|_| is_envoy);
+            let (list, index) = (at.list.key(), &*at.index.to_string());
+            patch.set_or_remove(["spec", list, index, "lifecycle", "preStop"], replaced);
+        }
     }
+    let RecordedGrace { from, to } = recorded.grace;
+    if from != Some(to) && pod.spec.termination_grace_period_seconds == Some(to) {
+        patch.set_or_remove(["spec", "terminationGracePeriodSeconds"], from.as_ref());
+    }
+    let volumes = pod.spec.volumes.iter().flatten().enumerate();
+    let added_volumes = volumes.filter(|(_, it)| is_added(it.name.as_deref(), container));
+    for (index, _) in added_volumes.collect::<Vec<_>>().into_iter().rev() {
+        patch.remove(["spec", "volumes", &index.to_string()]);
+    }
+    if let Some((at, envoy)) = envoy {
+        let (list, index) = (at.list.key(), &*at.index.to_string());
+        for arg in added.rev() {
+            patch.remove(["spec", list, index, "args", &arg.to_string()]);
+        }
+        if let Some(to) = recorded.moved_from
+            && [at.list, drainer.list] == [ContainerList::InitContainers; 2]
+            && at != drainer
+        {
+            if envoy.restart_policy.is_some() {
+                patch.remove(["spec", list, index, "restartPolicy"]);
+            }
+            let others = pod.spec.list(ContainerList::Containers);
+            let to = to.min(others.map_or(0, <[_]>::len)).to_string();
+            patch.move_to(["spec", list, index], ["spec", "containers", &to]);
+            drainer.index -= usize::from(at.index < drainer.index);
+        }
+    }
+    patch.remove(["spec", drainer.list.key(), &drainer.index.to_string()]);
+    if pod.labels().is_some_and(|it| it.get(INJECTED).is_some()) {
+        patch.remove(["metadata", "labels", INJECTED]);
+    }
+    patch.remove(["metadata", "annotations", STATUS]);
+    Ok(Some(patch.finish()))
 }
 
 /// Finds words that were added to arguments, the last time they are there.
 fn find_added(args: &[Text<'_>], added: &[String]) -> Option<Range<usize>> {
-    let mut windows = args.windows(added.len().max(1));
+    if added.is_empty() {
+        return Some(0..0);
+    }
+    let mut windows = args.windows(added.len());
     let start = windows.rposition(|words| words.iter().map(|word| &**word).eq(added))?;
     Some(start..start + added.len())
+}
+
+/// Returns true for a volume that came with a drainer, which mounts it at its place.
+fn is_added(volume: Option<&str>, drainer: &Container<'_>) -> bool {
+    let places = [
+        (CONTAINER_NAME, TOKEN_DIR),
+        (WEBHOOK_TOKEN_VOLUME, WEBHOOK_TOKEN_DIR),
+    ];
+    let mut mounts = drainer.volume_mounts.iter().flatten();
+    mounts.any(|it| {
+        let place = it.name.as_deref().zip(it.mount_path.as_deref());
+        it.name.as_deref() == volume && place.is_some_and(|place| places.contains(&place))
+    })
 }
 
 // === impl RecordedInjection ===
 
 impl RecordedInjection {
-    /// Returns what cannot be restored, since it is not recorded.
-    pub(super) fn loss(&self) -> Option<String> {
+    /// Returns nothing if all is recorded that a removal needs.
+    ///
+    /// # Errors
+    /// If not, with what is missing.
+    fn known(&self) -> Result<(), &'static str> {
         let hook = self.replaced_hook.as_deref();
-        if self.version.is_empty() {
-            Some(format!(
-                "the annotation `{STATUS}` does not tell what was added"
-            ))
-        } else if let Some(product) = self.adopted {
-            Some(format!("the shutdown manager of {product} was removed"))
-        } else {
-            let is_too_long = hook.is_some_and(|hook| !hook.get().starts_with('{'));
-            is_too_long
-                .then(|| "the preStop hook that was replaced was too long to record".to_owned())
-        }
-    }
-}
-
-// === impl Removal ===
-
-impl<'s> Removal<'s> {
-    /// The steps for a pod with this drainer. With `of_others`, hooks in the place of injected ones are removed too.
-    pub(super) fn new(
-        pod: &PodView<'_>,
-        drainer: ContainerRef,
-        recorded: &'s RecordedInjection,
-        of_others: bool,
-    ) -> Self {
-        let mut steps = Vec::new();
-        let envoy = pod.find_container(&recorded.container);
-        for (at, container) in pod.located_containers() {
-            let is_envoy = envoy.is_some_and(|(envoy, _)| envoy == at);
-            let token = container.short_hook().and_then(|hook| hook.drainer_token());
-            if token.is_some() || of_others && recorded.hooks(container.name()) {
-                let replaced = recorded.replaced_hook.as_deref().filter(|_| is_envoy);
-                steps.push(Step::Hook(at, replaced));
+        let is_too_long = hook.is_some_and(|hook| !hook.get().starts_with('{'));
+        match self {
+            _ if self.version.is_empty() => {
+                Err("the annotation `status` does not tell what was added")
             }
-        }
-        if let Some((at, container)) = envoy {
-            let args = container.args.as_deref().unwrap_or_default();
-            let added = find_added(args, &recorded.added_args);
-            steps.extend(added.map(|range| Step::Args(at, range)));
-        }
-        let RecordedGrace { from, to } = recorded.grace;
-        let present = pod.spec.termination_grace_period_seconds;
-        if to > 0 && present == Some(to) && from != present {
-            steps.push(Step::Grace(from));
-        }
-        let container = pod.container(drainer).into_iter();
-        let mounts = container.flat_map(|it| &it.volume_mounts).flatten();
-        let mounts: Vec<_> = mounts.filter_map(|it| it.name.as_deref()).collect();
-        let is_added = |name: &str| {
-            let is_own = [CONTAINER_NAME, WEBHOOK_TOKEN_VOLUME].contains(&name);
-            is_own && (of_others || mounts.contains(&name))
-        };
-        let volumes = pod.spec.volumes.as_deref().unwrap_or_default();
-        let volumes = volumes.iter().enumerate().rev();
-        let added = volumes.filter(|(_, it)| it.name.as_deref().is_some_and(is_added));
-        steps.extend(added.map(|(index, _)| Step::Volume(index)));
-        let mut drainer = drainer;
-        if let (Some((envoy, _)), Some(to)) = (envoy, recorded.moved_from)
-            && envoy.list == ContainerList::InitContainers
-            && drainer.list == envoy.list
-            && drainer != envoy
-        {
-            let containers = pod.spec.list(ContainerList::Containers);
-            let count = containers.map_or(0, <[_]>::len);
-            steps.push(Step::Move(envoy, to.min(count)));
-            drainer.index -= usize::from(envoy.index < drainer.index);
-        }
-        steps.push(Step::Container(drainer));
-        Self { steps, recorded }
-    }
-
-    /// The pod after the steps; its Envoy runs as long as the pod, even if another webhook has changed that.
-    pub(super) fn view(&self, pod: &PodView<'s>) -> PodView<'s> {
-        let mut pod = pod.clone();
-        let spec = &mut pod.spec;
-        for step in &self.steps {
-            match step {
-                Step::Hook(at, hook) => {
-                    let container = &mut spec.list_mut(at.list)[at.index];
-                    container.lifecycle.get_or_insert_default().pre_stop = *hook;
-                }
-                Step::Args(at, range) => {
-                    let container = &mut spec.list_mut(at.list)[at.index];
-                    container.args.get_or_insert_default().drain(range.clone());
-                }
-                Step::Grace(from) => spec.termination_grace_period_seconds = *from,
-                Step::Volume(index) => drop(spec.volumes.get_or_insert_default().remove(*index)),
-                Step::Container(at) => drop(spec.list_mut(at.list).remove(at.index)),
-                Step::Move(at, to) => {
-                    let envoy = spec.list_mut(at.list).remove(at.index);
-                    spec.list_mut(ContainerList::Containers).insert(*to, envoy);
-                }
+            _ if self.adopted.is_some() => Err("the pod's shutdown manager was removed"),
+            _ if is_too_long => Err("the preStop hook that was replaced was too long to record"),
+            _ if self.envoy.is_some() && self.moved_from.is_none() => {
+                Err("Envoy's container was moved, and its place before is not recorded")
             }
+            _ => Ok(()),
         }
-        let containers = spec.init_containers.iter_mut().flatten();
-        for envoy in containers.filter(|it| it.name() == self.recorded.container) {
-            envoy.restart_policy = Some(Text::from("Always"));
-        }
-        pod
-    }
-
-    fn patch(&self, pod: &PodView<'_>) -> Patch {
-        let mut patch = PatchBuilder::new();
-        for step in &self.steps {
-            match step {
-                Step::Hook(at, hook) => {
-                    let (list, index) = (at.list.key(), &*at.index.to_string());
-                    let path = ["spec", list, index, "lifecycle", "preStop"];
-                    patch.set_or_remove(path, hook.as_ref());
-                }
-                Step::Args(at, range) => {
-                    let (list, index) = (at.list.key(), &*at.index.to_string());
-                    for arg in range.clone().rev() {
-                        patch.remove(["spec", list, index, "args", &arg.to_string()]);
-                    }
-                }
-                Step::Grace(from) => {
-                    patch.set_or_remove(["spec", "terminationGracePeriodSeconds"], from.as_ref());
-                }
-                Step::Volume(index) => patch.remove(["spec", "volumes", &index.to_string()]),
-                Step::Container(at) => patch.remove(["spec", at.list.key(), &at.index.to_string()]),
-                Step::Move(at, to) => {
-                    let (list, index) = (at.list.key(), &*at.index.to_string());
-                    let envoy = pod.find_container(&self.recorded.container);
-                    if envoy.is_some_and(|(_, it)| it.restart_policy.is_some()) {
-                        patch.remove(["spec", list, index, "restartPolicy"]);
-                    }
-                    let to = ["spec", "containers", &to.to_string()];
-                    patch.move_to(["spec", list, index], to);
-                }
-            }
-        }
-        let mut labels = pod.labels().into_iter();
-        if labels.any(|labels| labels.get(INJECTED).is_some()) {
-            patch.remove(["metadata", "labels", INJECTED]);
-        }
-        patch.remove(["metadata", "annotations", STATUS]);
-        patch.finish()
     }
 }
 
@@ -316,9 +232,9 @@ mod tests {
             ),
             (
                 unrecorded,
-                "the annotation `envoy-drainer.dev/status` does not tell what was added",
+                "the annotation `status` does not tell what was added",
             ),
-            (adopted, "the shutdown manager of Contour was removed"),
+            (adopted, "the pod's shutdown manager was removed"),
         ] {
             assert_eq!(removed(pod), Err(want.to_owned()));
         }
@@ -345,9 +261,7 @@ mod tests {
                 forged["metadata"]["annotations"][STATUS] = json!(status.to_string());
                 let json = forged.to_string();
                 let view = PodView::decode(&json).unwrap();
-                let recorded = RecordedInjection::of(&view);
-                let (drainer, _) = find_drainer(&view).unwrap();
-                Removal::new(&view, drainer, &recorded, true).view(&view);
+                let _ = crate::repair::changes(&view);
                 let _ = removed(forged);
             }
         }

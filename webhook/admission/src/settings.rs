@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use drainer::settings::drain_setting_definitions;
 use drainer::{
-    AdminAddress, Config, DrainSettings, InvalidValue, MAX_DURATION, SettingConflict,
-    SettingDefinition, SettingValue, Timing, settings_table,
+    AdminAddress, DrainSettings, InvalidValue, MAX_DURATION, SettingConflict, SettingDefinition,
+    SettingValue, Timing, settings_table,
 };
 use serde::Serialize;
 use strum::{Display, EnumString};
@@ -501,38 +501,6 @@ impl Defaults {
             release_namespace: release_namespace.into(),
             drainer_api: None,
         }
-    }
-
-    /// Makes what a pod was injected with the defaults of another decision about it, in which no timeout follows from the
-    /// pod's grace period. With `keeps_port`, the drainer cannot move to another port.
-    pub(super) fn set_injected(
-        &mut self,
-        envoy: &str,
-        is_native: bool,
-        config: Option<&Config>,
-        keeps_port: bool,
-    ) {
-        let Settings { values, sources } = &mut self.settings;
-        values.existing_hook = ExistingHook::Replace;
-        values.envoy_container = ContainerName(Some(envoy.to_owned()));
-        values.native_sidecar = if is_native {
-            NativeSidecar::True
-        } else {
-            NativeSidecar::False
-        };
-        sources.extend(keeps_port.then_some(("port", SettingSource::Annotation)));
-        let Some(config) = config else { return };
-        values.drain = config.settings.clone();
-        sources.insert("drain-timeout", SettingSource::GracePeriod);
-        self.log_level = config.log_level;
-        let webhook = &config.webhook;
-        self.drainer_api = webhook.is_enabled().then(|| DrainerApiDefaults {
-            address: webhook.address.clone(),
-            ip: webhook.ip,
-            ca: webhook.ca.clone(),
-            replacement: true,
-            reports: webhook.reports,
-        });
     }
 }
 

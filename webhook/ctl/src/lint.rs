@@ -10,6 +10,7 @@ use json_patch::jsonptr::PointerBuf;
 use manifest::Manifest;
 use rules::HookView;
 use script::Script;
+use serde_json::Value;
 use strum::VariantArray;
 
 use crate::object_name::ObjectName;
@@ -28,12 +29,23 @@ pub struct LintReport {
     pub messages: Vec<(String, Message)>,
     /// The number of pods and pod templates.
     pub pods: usize,
-    /// The number of hooks of Envoys.
+    /// The number of Envoys, with and without a hook.
+    pub envoys: usize,
+    /// The number of their hooks.
     pub hooks: usize,
 }
 
-/// The containers of an object of an unknown kind whose pod template is where those of known kinds are.
-const CONTAINERS: &str = "/spec/template/spec/containers";
+/// Returns true if a value has a list of containers, at any depth.
+fn has_containers(value: &Value) -> bool {
+    match value {
+        Value::Object(entries) => entries.iter().any(|(key, value)| {
+            let is_list = key == "containers" && value[0]["name"].is_string();
+            is_list || has_containers(value)
+        }),
+        Value::Array(items) => items.iter().any(has_containers),
+        _ => false,
+    }
+}
 
 // === impl LintReport ===
 
@@ -84,7 +96,7 @@ impl LintReport {
             self.messages.push((source.to_owned(), message));
         };
         let Some(template) = &object.template else {
-            if object.value.pointer(CONTAINERS).is_some() {
+            if has_containers(object.value) {
                 unknown("this kind is not known; check the pods that it makes");
             }
             return;
@@ -100,6 +112,7 @@ impl LintReport {
         let containers = pod.long_running_containers();
         for (at, container) in containers.filter(|_| !pod.has_container(CONTAINER_NAME)) {
             let (list, index, is_envoy) = (at.list.key(), at.index, envoys.contains(&at));
+            self.envoys += usize::from(is_envoy);
             let Some(written) = container.pre_stop() else {
                 continue;
             };
@@ -123,6 +136,12 @@ impl LintReport {
                 continue;
             }
             self.hooks += 1;
+            self.envoys += usize::from(!is_envoy);
+            if let Some(command) = view.unknown_command() {
+                unknown(&format!(
+                    "it is not known what `{command}` does, or how long"
+                ));
+            }
             let place = PointerBuf::parse(format!("/spec/{list}/{index}/lifecycle/preStop"));
             let place = place.map(|it| object.path.concat(template.path).concat(&it));
             let place = place.ok().filter(|_| has_lines);

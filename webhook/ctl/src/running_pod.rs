@@ -2,12 +2,9 @@
 //!
 //! Annotations are read when a pod is created; those of a running pod may have changed since, without effect.
 
-use std::time::Duration;
-
 use admission::keys::{INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value};
 use admission::{
-    Code, DEFAULT_GRACE_PERIOD, Decision, Defaults, EnvoyConfigurations, PodContext, PodSettings,
-    PodView, RecordedInjection, RecordedSkip, SidecarMode, decide, token,
+    Code, DEFAULT_GRACE_PERIOD, PodSettings, PodView, RecordedInjection, RecordedSkip, SidecarMode,
 };
 use drainer::settings::drain_setting_definitions;
 use drainer::{Config, SettingDefinition, duration};
@@ -26,6 +23,8 @@ pub struct RunningPod {
     pub drainer: Option<RunningDrainer>,
     /// Whether it has a drainer, readable or not.
     pub has_drainer: bool,
+    /// Whether what came with it was changed afterwards, so that the pod may end without a drain.
+    pub is_changed: bool,
     /// What is to be noted, a sentence each: why there is no drainer, or where it came from.
     pub notes: Vec<String>,
     /// What differs from what was injected, a sentence each: hooks, grace period, form and annotations; and which
@@ -84,10 +83,12 @@ impl RunningPod {
             .iter()
             .flat_map(|it| [it.version_note(), it.difference(), it.left_out_wait()])
             .flatten();
+        let changes = changes(pod);
         Self {
             object: ObjectName::new("Pod", metadata.namespace.as_deref(), name),
             has_drainer: container.is_some(),
-            annotation_notes: changes(pod)
+            is_changed: !changes.is_empty(),
+            annotation_notes: changes
                 .into_iter()
                 .chain(differences)
                 .chain(unknown_annotations(pod))
@@ -103,29 +104,15 @@ impl RunningPod {
     }
 }
 
-/// What another webhook has changed of the injection after the last call of ours, so that the pod may end without a drain.
-/// The installation's grace margin is unknown, and the annotations may have changed since.
+/// What was changed of the injection after the webhook's last call.
 fn changes(pod: &Pod) -> Vec<String> {
-    let mut pod = pod.clone();
-    pod.annotations_mut().retain(|key, _| key == STATUS);
-    let json = serde_json::to_string(&pod).unwrap_or_default();
-    let Ok(view) = PodView::decode(&json) else {
-        return Vec::new();
-    };
-    let none = EnvoyConfigurations::new();
-    let context = PodContext {
-        injects_all: true,
-        configurations: Some(&none),
-        ..PodContext::new(None, token(&[]))
-    };
-    let defaults = Defaults {
-        grace_margin: Duration::ZERO,
-        ..Defaults::new("", "")
-    };
-    match decide(&view, &context, &defaults) {
-        Decision::Repair { changes, .. } => changes.iter().map(|it| format!("{it:#}")).collect(),
-        _ => Vec::new(),
-    }
+    let json = serde_json::to_string(pod).unwrap_or_default();
+    let view = PodView::decode(&json);
+    let changes = view.map_or_else(
+        |error| vec![Code::NotAPod.diagnostic(error.to_string())],
+        |it| admission::changes(&it),
+    );
+    changes.iter().map(|it| format!("{it:#}")).collect()
 }
 
 /// The annotations under our prefix that are unknown.
@@ -302,17 +289,16 @@ mod tests {
         let status =
             r#"{"version":"0.0.9","sidecar":"native","container":"envoy","grace":{"to":75}}"#;
         let running = running(&[("status", status), ("drain-timeout", "600s")], &args());
+        assert!(running.is_changed);
         let notes = running.annotation_notes;
         let of = ", which version 0.0.9 injected; exclude pods";
         for (note, want) in notes.iter().zip([
             "DRN089: the preStop hook of container `envoy` was removed",
             "DRN089: `restartPolicy` of container `envoy-drainer` was changed",
-            "DRN089: `lifecycle` of container `envoy-drainer` was changed",
-            "DRN089: the grace period was changed to 75s, and 90s are needed",
         ]) {
             assert!(note.starts_with(&format!("{want}{of}")), "{note}");
         }
-        assert_eq!(notes[4], "version 0.0.9 injected its drainer");
+        assert_eq!(notes[2], "version 0.0.9 injected its drainer");
     }
 
     fn args() -> Value {

@@ -1,7 +1,7 @@
 //! The containers of a pod that change besides Envoy's arguments: Envoy's, as a native sidecar, and those that wait for
 //! the drain.
 
-use drainer::Config;
+use drainer::{Config, SettingValue};
 use k8s_openapi::api::core::v1::LifecycleHandler;
 
 use super::envoy::EnvoyContainer;
@@ -9,6 +9,7 @@ use super::redirection::is_mesh_proxy;
 use super::sidecar::{self, SidecarMode};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
+use crate::names::CONTAINER_NAME;
 use crate::pod::{
     Container, ContainerList, ContainerRef, MAX_MESSAGE_TEXT_LEN, PodView, format_names,
 };
@@ -127,6 +128,9 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
 /// inbound requests are done.
 const EXTRA_LIFECYCLE_HOOKS: &str = "extra-lifecycle-hooks";
 
+/// The same with its prefix.
+const EXTRA_LIFECYCLE_HOOKS_KEY: &str = "envoy-drainer.dev/extra-lifecycle-hooks";
+
 /// The preStop hook of a container that is not Envoy's.
 #[derive(Debug, Clone)]
 pub struct ExtraHook {
@@ -189,6 +193,25 @@ pub(super) fn select_hooked<'p, 'a>(
     Ok(selected)
 }
 
+/// Returns the containers without a hook that `extra-lifecycle-hooks` selects in a pod that has its drainer: another
+/// webhook may have added them.
+pub(crate) fn late_hooks(pod: &PodView<'_>) -> Vec<String> {
+    let mut hooked = HookedContainers::None;
+    let setting = pod.annotation(EXTRA_LIFECYCLE_HOOKS_KEY);
+    if setting.is_none_or(|names| hooked.set(names).is_err()) {
+        return Vec::new();
+    }
+    let is_selected = |name: &str| match &hooked {
+        HookedContainers::None => false,
+        HookedContainers::All => name != CONTAINER_NAME,
+        HookedContainers::Named(names) => names.contains(name),
+    };
+    let containers = pod.long_running_containers();
+    let late = containers.filter(|(_, it)| it.pre_stop().is_none() && is_selected(it.name()));
+    let names = late.map(|(_, it)| it.name().to_owned());
+    names.take(MAX_HOOKED_CONTAINERS).collect()
+}
+
 fn denial(detail: &str) -> Diagnostic {
     let detail = format!("`{EXTRA_LIFECYCLE_HOOKS}`: {detail}");
     Code::NoExtraHook.about(EXTRA_LIFECYCLE_HOOKS, detail)
@@ -230,7 +253,7 @@ impl ExtraHook {
         Self {
             container: container.name().to_owned(),
             container_ref,
-            hook: sidecar::hook(drainer, path),
+            hook: sidecar::wait_hook(drainer, path),
         }
     }
 }

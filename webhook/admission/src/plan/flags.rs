@@ -198,7 +198,7 @@ fn drain_time(drain_timeout: Duration) -> u64 {
 }
 
 /// Rounds a duration up to seconds.
-pub(super) fn whole_seconds(duration: Duration) -> u64 {
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 

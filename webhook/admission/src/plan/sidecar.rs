@@ -244,7 +244,7 @@ fn has_ephemeral_storage(container: &pod::Container<'_>) -> bool {
 const USER: i64 = 60902;
 
 /// Builds a hook of the kubelet on a path of the drainer.
-pub(super) fn hook(drainer: &Config, path: String) -> LifecycleHandler {
+pub(crate) fn wait_hook(drainer: &Config, path: String) -> LifecycleHandler {
     LifecycleHandler {
         http_get: Some(HTTPGetAction {
             // The kubelet calls from the node, whose loopback reaches the pod only if the pod uses the
@@ -256,6 +256,29 @@ pub(super) fn hook(drainer: &Config, path: String) -> LifecycleHandler {
         }),
         ..Default::default()
     }
+}
+
+/// Builds the drainer's own hook.
+pub(crate) fn drain_hook(port: NonZeroU16) -> LifecycleHandler {
+    let command = [PROGRAM, "drain", &format!("--port={port}")];
+    LifecycleHandler {
+        exec: Some(ExecAction {
+            command: Some(command.map(str::to_owned).into()),
+        }),
+        ..Default::default()
+    }
+}
+
+/// Builds the drainer's ports on the node's network: only for the scheduler, which then places no two such pods on one
+/// node.
+pub(crate) fn host_ports(drainer: &Config) -> Option<Vec<ContainerPort>> {
+    let port = drainer.settings.port.get();
+    let port = ContainerPort {
+        container_port: port.into(),
+        host_port: Some(port.into()),
+        ..Default::default()
+    };
+    drainer.host_network.then(|| vec![port])
 }
 
 /// Builds the drainer's volumes, each with its mount.
@@ -319,13 +342,6 @@ pub(super) fn container(
 ) -> Container {
     let mut args = drainer.args();
     args.insert(0, "serve".to_owned());
-    let port = drainer.settings.port.get();
-    let drain_command = [PROGRAM, "drain", &format!("--port={port}")];
-    let container_port = ContainerPort {
-        container_port: port.into(),
-        host_port: Some(port.into()),
-        ..Default::default()
-    };
     let security_context = security_context(&socket, defaults);
     mounts.extend(socket.mount);
     Container {
@@ -334,15 +350,9 @@ pub(super) fn container(
         image_pull_policy: Some("IfNotPresent".to_owned()),
         args: Some(args),
         restart_policy: matches!(sidecar, SidecarMode::Native).then(|| "Always".to_owned()),
-        // Only for the scheduler, which then places no two such pods on one node.
-        ports: drainer.host_network.then(|| vec![container_port]),
+        ports: host_ports(drainer),
         lifecycle: Some(Lifecycle {
-            pre_stop: Some(LifecycleHandler {
-                exec: Some(ExecAction {
-                    command: Some(drain_command.map(str::to_owned).into()),
-                }),
-                ..Default::default()
-            }),
+            pre_stop: Some(drain_hook(drainer.settings.port)),
             ..Default::default()
         }),
         resources,

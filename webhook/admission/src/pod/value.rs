@@ -117,12 +117,6 @@ impl Default for Text<'_> {
     }
 }
 
-impl From<&'static str> for Text<'_> {
-    fn from(text: &'static str) -> Self {
-        Self(Cow::Borrowed(text))
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

@@ -142,7 +142,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         report(format_args!("error: {error:#}"));
     }
     let verdict = explained.verdict();
-    let is_complete = is_complete && verdict != Verdict::Unknown;
+    let is_complete = is_complete && verdict != Verdict::Unknown && !explained.is_empty();
     Ok(exit_status(verdict == Verdict::Finding, is_complete))
 }
 
@@ -245,7 +245,8 @@ impl ExplainReport {
     /// The worst of its verdicts. What cannot be read is unknown.
     pub fn verdict(&self) -> Verdict {
         let unread = (!self.errors.is_empty()).then_some(Verdict::Unknown);
-        let lacking = self.lacks_drainer.then_some(Verdict::Finding);
+        let is_found = self.lacks_drainer || self.running.iter().any(|pod| pod.is_changed);
+        let lacking = is_found.then_some(Verdict::Finding);
         let pods = self.pods.iter().map(|(_, pod)| pod.verdict());
         let verdicts = pods.chain(unread).chain(lacking);
         verdicts.max().unwrap_or(Verdict::Fine)

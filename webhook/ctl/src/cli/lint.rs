@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use admission::keys::PREFIX;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
@@ -93,6 +94,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let LintReport {
         findings,
         messages,
+        envoys,
         hooks,
         ..
     } = &linted;
@@ -113,10 +115,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let (found, warned) = (count(LintSeverity::Error), count(LintSeverity::Warning));
     report(format_args!(
-        "{}, {} in {} of Envoys",
+        "{}, {} in {} of {}",
         plural(found, "error"),
         plural(warned, "warning"),
         plural(hooks, "hook"),
+        plural(envoys, "Envoy"),
     ));
     let is_complete = !has_left_out && read_errors.is_empty() && !linted.is_incomplete();
     let has_finding = found > 0 || args.strict && warned > 0;
@@ -190,7 +193,9 @@ fn to_text(findings: &[LintFinding], styled: bool) -> PrintableText {
         out.push("    → ");
         out.push_wrapped(6, finding.remedy);
         if !finding.annotations.is_empty() {
-            let annotations = finding.annotations.join(", ");
+            let annotations = finding.annotations.iter();
+            let annotations: Vec<_> = annotations.map(|it| format!("{PREFIX}{it}")).collect();
+            let annotations = annotations.join(", ");
             out.push("    → with envoy-drainer: ");
             out.push_styled(Style::new().bold(), annotations);
             out.end_line();

@@ -44,14 +44,16 @@ pub enum LintCode {
     WrongMethod,
     /// The hook needs a shell or a program that the image does not have.
     #[strum(
-        message = "use what the image has: bash's /dev/tcp, or without a shell `preStop.sleep`"
+        message = "use what the image has, such as bash's /dev/tcp; without a shell, a hook can only sleep"
     )]
     NoShell,
     /// The hook sleeps for all of the grace period.
     #[strum(message = "raise terminationGracePeriodSeconds to 15 s more than the hook sleeps")]
     SleepExceedsGrace,
     /// The hook closes Envoy's listeners immediately.
-    #[strum(message = "call /drain_listeners?graceful&skip_exit, and sleep behind the call")]
+    #[strum(
+        message = "call '/drain_listeners?graceful&skip_exit', in quotes, and sleep behind the call"
+    )]
     ImmediateDrain,
     /// Envoy's listeners close while the hook still waits.
     #[strum(message = "add `&skip_exit`, in quotes")]
@@ -66,7 +68,9 @@ pub enum LintCode {
     #[strum(message = "shorten streams by max_stream_duration, or let the autoscaler wait longer")]
     LongGrace,
     /// The hook waits for a count that never becomes zero.
-    #[strum(message = "leave out listener.admin and the workers' statistics")]
+    #[strum(
+        message = "count listener.ADDRESS_PORT.downstream_cx_active of the listeners of clients alone"
+    )]
     EndlessLoop,
     /// The hook returns as soon as the drain has begun.
     #[strum(message = "sleep behind the call, as long as slow requests take, and at least 10 s")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use admission::{
-    AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, EnvoyConfiguration, Hook, PodView,
+    AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, EnvoyConfiguration, Hook, PodView, excerpt,
 };
 
 use super::finding::LintCode;
@@ -59,6 +59,14 @@ impl HookView<'_> {
         }
     }
 
+    /// The first command of a hook without a call of the admin interface of which it is not known how long it takes.
+    pub(super) fn unknown_command(&self) -> Option<String> {
+        let mut commands = self.script.commands.iter();
+        let unknown = commands.find(|it| it.wait().is_none() || self.script.has_loop());
+        let unknown = unknown.filter(|_| !self.drains())?;
+        Some(excerpt(&unknown.words.join(" "), 60))
+    }
+
     /// The calls of the admin interface, with their URLs.
     fn calls(&self) -> impl Iterator<Item = (&Command, &str)> {
         let commands = self.script.commands.iter();
@@ -108,7 +116,7 @@ impl HookView<'_> {
                     "without `skip_exit`, `{url}` closes the listeners after {time} s (--drain-time-s), while the hook waits"
                 ))
             }
-            LintCode::SleepOnly => (sleep > 0 && !self.drains()).then(|| format!(
+            LintCode::SleepOnly => (sleep > 0 && !self.drains() && self.unknown_command().is_none()).then(|| format!(
                 "after {sleep} s, SIGTERM cuts what is still open, such as idle connections and long requests"
             )),
             LintCode::HostNetworkHook => {
@@ -121,8 +129,9 @@ impl HookView<'_> {
                 "the grace period is {grace} s; the cluster autoscaler waits {AUTOSCALER_LIMIT} s, and spot nodes less"
             )),
             LintCode::EndlessLoop => {
-                let counts = has("downstream_cx_active") || has("server.total_connections");
-                let without_admin = has("listener.") && !has("listener.admin");
+                let counts = has("downstream_cx_active") || has("downstream_rq_active") || has("server.total_connections");
+                let is_chosen = has("listener.") && !has("listener.admin") || has("http.") && !has("http.admin");
+                let without_admin = is_chosen || has("grep -v");
                 (self.script.has_loop() && counts && !without_admin).then(|| "the loop also counts connections to the admin \
                     interface, one of which is its own: the count never becomes zero".to_owned())
             }
@@ -367,7 +376,7 @@ mod tests {
                 "",
             ),
             (
-                exec("command -v curl && curl localhost:9901/stats; sleep 20"),
+                exec("command -v curl && echo; sleep 20"),
                 own.clone(),
                 json!({}),
                 "LNT006",

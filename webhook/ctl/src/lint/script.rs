@@ -10,7 +10,8 @@ const SHELLS: [&str; 4] = ["sh", "bash", "ash", "dash"];
 const SHELL_WORDS: &str = " do done then else fi if while until ! { } exec nohup timeout ";
 
 /// Programs that return at once, in what hooks use them for.
-const INSTANT: &str = " [ [[ ] ]] test true : echo printf cat date exit export set curl wget ";
+const INSTANT: &str =
+    " command [ [[ ] ]] test true : echo printf cat date exit export set curl wget ";
 
 /// What separates the commands of a script.
 const SEPARATORS: [char; 7] = [';', '\n', '&', '|', '(', ')', '`'];
@@ -76,7 +77,7 @@ impl Script {
     /// Whether it repeats commands.
     pub(super) fn has_loop(&self) -> bool {
         let mut words = self.commands.iter().flat_map(|it| &it.words);
-        words.any(|word| word == "while" || word == "until")
+        words.any(|word| ["while", "until", "for"].contains(&&**word))
     }
 
     /// How long it takes from its first call of the admin interface on, or in all, in seconds; `None` if that is not
@@ -163,7 +164,7 @@ impl Command {
     }
 
     /// How long the script waits for it, in seconds; `None` if that is not known.
-    fn wait(&self) -> Option<f64> {
+    pub(super) fn wait(&self) -> Option<f64> {
         match self.program() {
             Some("sleep") if !self.in_background => {
                 let at = self.words.iter().position(|it| base_name(it) == "sleep")?;
@@ -186,7 +187,10 @@ impl Command {
             _ => flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('X'),
         };
         let mut pairs = self.words.windows(2);
-        match (pairs.find(|pair| is_method(&pair[0])), self.program()) {
+        match (
+            pairs.find(|pair| is_method(&pair[0])),
+            self.program().map(base_name),
+        ) {
             (Some(pair), _) => pair[1].eq_ignore_ascii_case("post") || pair[1].contains('$'),
             (None, Some("curl")) => {
                 let is_post =

@@ -192,7 +192,7 @@ impl WorkloadResult {
         let json = pod.to_string();
         let patch = match PodView::decode(&json) {
             Ok(view) => remove(&view),
-            Err(_) if !json.contains(CONTAINER_NAME) => return None,
+            Err(_) if !json.contains(&format!(r#""name":"{CONTAINER_NAME}""#)) => return None,
             Err(error) => Err(Code::NotAPod.diagnostic(error.to_string())),
         };
         let (patch, reasons) = match patch.transpose()? {

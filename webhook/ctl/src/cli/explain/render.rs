@@ -111,7 +111,11 @@ fn headline(pod: &WorkloadResult) -> (&'static str, AnsiColor, &'static str) {
         (Injected, _) => ("!", Yellow, "gets a drainer, but may not be drained"),
         (Skipped, Verdict::Unknown) => ("?", Yellow, "has pods that are not known here"),
         (Skipped, _) => ("!", Yellow, "gets no drainer"),
-        (Unchanged, _) => ("!", Yellow, "gets no drainer: its document is not changed"),
+        (Unchanged, _) => (
+            "!",
+            Yellow,
+            "gets a drainer from the webhook alone: `inject` does not change its document",
+        ),
         (Denied, _) => ("✘", Red, "is denied"),
         (AlreadyInjected, _) => ("·", White, "has a drainer already"),
         (NotRequested, Verdict::Finding) => ("!", Yellow, "does not request a drainer"),
@@ -249,10 +253,14 @@ fn hooks_row<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'static str, 
 
 /// Renders a pod of a cluster, as it runs.
 fn render_running_pod(out: &mut PrintableText, pod: &RunningPod) {
-    let (mark, color, text) = if pod.has_drainer {
-        ("✔", AnsiColor::Green, "has a drainer")
-    } else {
-        ("!", AnsiColor::Yellow, "has no drainer")
+    let (mark, color, text) = match (pod.has_drainer, pod.is_changed) {
+        (true, false) => ("✔", AnsiColor::Green, "has a drainer"),
+        (true, true) => (
+            "!",
+            AnsiColor::Yellow,
+            "has a drainer, and may end without a drain",
+        ),
+        (false, _) => ("!", AnsiColor::Yellow, "has no drainer"),
     };
     push_title(out, mark, color, &pod.object);
     out.push(format_args!(" {text}"));

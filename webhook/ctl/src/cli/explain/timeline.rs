@@ -65,7 +65,10 @@ pub(super) fn timeline(
         events.push(event(Duration::ZERO, "redirected", REDIRECTED));
     }
     if !ended_at_once.is_empty() {
-        let text = format!("SIGTERM to `{}`", ended_at_once.join("`, `"));
+        let names = ended_at_once.join("`, `");
+        let text = format!(
+            "SIGTERM to `{names}`: from then on, what Envoy sends it may fail; see `extra-lifecycle-hooks`"
+        );
         events.push(event(Duration::ZERO, "sigterm", text));
     }
     if prospect == Prospect::NoAdmin {
