@@ -278,7 +278,7 @@ fn explanation_says_what_will_happen() {
     let redirecting = "{initContainers: [{name: proxy-init, args: [-w, '1']}], containers:";
     let shown = text(&[&pod(&probed.replace("{containers:", redirecting))]);
     assert!(
-        shown.starts_with("! Pod edge gets a drainer, but may not be drained"),
+        shown.starts_with("! Pod edge gets a drainer, but may lose requests"),
         "{shown}"
     );
     let unnamed = pod("{containers: [{image: envoy}]}");

@@ -328,11 +328,17 @@ codes! {
          installation's maximum, which is used instead.",
         "annotate a value up to the maximum, or have the maximum raised";
     Repaired = 89, Warning,
-        "What was added to the pod with its drainer was changed afterwards, by another webhook. It is restored.",
+        "What was added to the pod with its drainer was changed afterwards, as by another webhook. The webhook restores it.",
         "exclude pods with the label `envoy-drainer.dev/injected` from what changes them";
     NotRemoved = 90, Skip,
         "`inject --remove` only: it is not recorded what the pod was like without its drainer.",
         "take the manifest from its source";
+    StartedByShell = 91, Warning,
+        "A shell starts Envoy as its child, to which shells do not pass SIGTERM: each pod takes all of its grace period.",
+        "start Envoy with `exec` in the shell's script";
+    HealthCheckOfAll = 92, Assumption,
+        "Envoy's health check filter takes each request for a health check, so that all fail from the start of a drain on.",
+        "give the filter `headers`, such as `:path`";
 }
 
 // === impl Code ===

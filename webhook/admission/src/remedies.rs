@@ -133,7 +133,14 @@ fn file(admin: Option<Result<&str, &str>>) -> Option<EnvoyConfigurations> {
         Err(reason) => Err(reason.to_owned()),
     });
     let ports = Vec::new();
-    let file = Some(("c".to_owned(), Bootstrap { admin, ports }));
+    let file = Some((
+        "c".to_owned(),
+        Bootstrap {
+            admin,
+            ports,
+            checks_all: false,
+        },
+    ));
     let arguments = Bootstrap::default();
     let configuration = EnvoyConfiguration { arguments, file };
     Some([("envoy".to_owned(), configuration)].into())
@@ -764,6 +771,27 @@ fn warnings_about_envoy() -> Vec<Row> {
             vec![change(|case: &mut Case| {
                 case.configurations = file(Some(Ok("127.0.0.1:9901")));
             })],
+        ),
+        (
+            Code::StartedByShell,
+            pod(
+                json!({}),
+                with(json!({"command": ["sh", "-c"], "args": ["a=b\nenvoy -c /e.yaml"]})),
+            ),
+            vec![set([(
+                "/spec/containers/0/args/0",
+                json!("a=b\nexec envoy -c /e.yaml"),
+            )])],
+        ),
+        (
+            Code::HealthCheckOfAll,
+            {
+                let mut checked = configured(plain(json!({})), Some(Ok("127.0.0.1:9901")));
+                let all = checked.configurations.iter_mut().flatten();
+                all.for_each(|(_, it)| it.arguments.checks_all = true);
+                checked
+            },
+            vec![configure("127.0.0.1:9901")],
         ),
         (
             Code::OldEnvoy,

@@ -70,6 +70,8 @@ pub struct Bootstrap {
     pub admin: Option<Result<AdminAddress, String>>,
     /// The TCP ports of static listeners.
     pub ports: Vec<u16>,
+    /// Whether a health check filter takes each request for a health check.
+    pub checks_all: bool,
 }
 
 /// The name of the abstract Unix socket of an admin interface that is added.
@@ -96,11 +98,16 @@ pub(super) fn find_admin(
         _ => AdminAddressSource::Default,
     };
     let default = AdminEndpoint { address, source };
-    if source == AdminAddressSource::Annotation {
-        return AdminCandidates::of(vec![default]);
-    }
     let unread = EnvoyConfiguration::default();
     let known = configuration.unwrap_or(&unread);
+    diagnostics.warnings.extend(known.health_check_of_all());
+    if source == AdminAddressSource::Annotation {
+        let is_known = known.arguments.admin.is_none();
+        diagnostics
+            .warnings
+            .extend(known.lack_of_admin().filter(|_| is_known));
+        return AdminCandidates::of(vec![default]);
+    }
     diagnostics.warnings.extend(known.unreadable_admins());
     let by_manager = (source == AdminAddressSource::ShutdownManager).then(|| default.clone());
     let mut found = shown_addresses(envoy, settings, known, by_manager);
@@ -272,6 +279,16 @@ impl EnvoyConfiguration {
         })
     }
 
+    /// Returns a warning if all requests fail from the start of a drain on.
+    fn health_check_of_all(&self) -> Option<Diagnostic> {
+        let in_file = || self.file.iter().any(|(_, file)| file.checks_all);
+        (self.arguments.checks_all || in_file()).then(|| {
+            let detail = "Envoy's health check filter has `pass_through_mode` and no `headers`: each request is one, and \
+                fails once Envoy drains";
+            Code::HealthCheckOfAll.diagnostic(detail)
+        })
+    }
+
     /// The TCP ports of its listeners.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
         let in_file = self.file.iter().flat_map(|(_, file)| &file.ports);
@@ -318,6 +335,7 @@ mod tests {
             arguments: Bootstrap {
                 admin: Some(Ok(address.parse().unwrap())),
                 ports: Vec::new(),
+                checks_all: false,
             },
             file: None,
         }
@@ -446,6 +464,7 @@ mod tests {
         let unreadable = Bootstrap {
             admin: Some(Err("it contains a variable".to_owned())),
             ports: Vec::new(),
+            checks_all: false,
         };
         let configuration = EnvoyConfiguration {
             arguments: unreadable.clone(),

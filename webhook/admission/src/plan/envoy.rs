@@ -228,10 +228,25 @@ fn describe_vendor(container: &Container<'_>) -> Option<String> {
     Some(format!("`{name}` runs the Envoy of {vendor}"))
 }
 
+/// Returns a warning if a shell starts Envoy as one of several commands, which then is its child.
+fn started_by_shell(envoy: &Container<'_>) -> Option<Diagnostic> {
+    let words: Vec<_> = envoy.command_line().collect();
+    let is_shell = |word: &&str| ["sh", "bash", "ash", "dash"].contains(&last_segment(word));
+    let shell = words.iter().position(is_shell)?;
+    let flag = words.get(shell + 1).filter(|flag| flag.ends_with('c'));
+    let script = words.get(shell + 2).filter(|_| flag.is_some())?.trim();
+    let is_child = script.contains([';', '\n', '&', '|']) && !script.contains("exec ");
+    (is_child && script.contains("envoy")).then(|| {
+        let detail = format!("`{}` starts Envoy as its child", last_segment(words[shell]));
+        Code::StartedByShell.diagnostic(detail)
+    })
+}
+
 /// Warns of an Envoy of a vendor's agent, and of one whose image's tag says that it is too old.
 pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) {
     let of_vendor = describe_vendor(envoy).map(|detail| Code::VendorEnvoy.diagnostic(detail));
     diagnostics.warnings.extend(of_vendor);
+    diagnostics.warnings.extend(started_by_shell(envoy));
     if minor_version(envoy).is_some_and(|minor| minor < OLDEST_MINOR) {
         let version = version(envoy);
         let detail =

@@ -285,7 +285,7 @@ mod tests {
         let configuration = EnvoyConfiguration {
             arguments: Bootstrap {
                 admin: Some(Ok("127.0.0.1:9901".parse().unwrap())),
-                ports: vec![],
+                ..Bootstrap::default()
             },
             file: None,
         };

@@ -27,7 +27,7 @@ pub(super) fn file_of<'c>(
     envoy: &Container<'_>,
     mounts: &Value,
     volumes: &Value,
-    config_maps: &'c ConfigMaps,
+    config_maps: &[&'c ConfigMaps],
 ) -> Option<(&'c str, &'c str)> {
     let path = envoy.flag("-c").or_else(|| envoy.flag("--config-path"));
     let is_default = envoy.command_line().next().is_none();
@@ -42,13 +42,17 @@ pub(super) fn file_of<'c>(
     let in_volume = in_volume.to_str()?.trim_end_matches('/');
     let mut volumes = volumes.as_array()?.iter();
     let volume = volumes.find(|volume| volume["name"] == mount["name"])?;
-    let config_map = &volume["configMap"];
-    let (name, data) = config_maps.get_key_value(config_map["name"].as_str()?)?;
-    // The keys that become files; without a list of them, each becomes one of its name.
-    let mut items = config_map["items"].as_array().into_iter().flatten();
-    let item = items.find(|item| item["path"] == in_volume);
-    let key = item.and_then(|item| item["key"].as_str());
-    Some((name, data.get(key.unwrap_or(in_volume))?))
+    let projected = volume["projected"]["sources"].as_array();
+    let sources = projected.into_iter().flatten().chain([volume]);
+    sources.map(|it| &it["configMap"]).find_map(|config_map| {
+        let name = config_map["name"].as_str()?;
+        let (name, data) = config_maps.iter().find_map(|it| it.get_key_value(name))?;
+        // The keys that become files; without a list of them, each becomes one of its name.
+        let mut items = config_map["items"].as_array().into_iter().flatten();
+        let item = items.find(|item| item["path"] == in_volume);
+        let key = item.and_then(|item| item["key"].as_str());
+        Some((&**name, &**data.get(key.unwrap_or(in_volume))?))
+    })
 }
 
 /// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of
@@ -76,7 +80,24 @@ pub(super) fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
     Ok(Bootstrap {
         admin: admin.map(admin_address),
         ports: tcp.filter_map(port).collect(),
+        checks_all: checks_all(message),
     })
+}
+
+/// Returns true if a value has a health check filter for all requests, at any depth.
+/// <https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/health_check_filter>
+fn checks_all(value: &Value) -> bool {
+    let is_filter = value["@type"]
+        .as_str()
+        .is_some_and(|it| it.ends_with(".HealthCheck"));
+    let passes = field(value, "pass_through_mode").is_some_and(|it| *it == true);
+    let has_headers = field(value, "headers").is_some_and(|it| it[0].is_object());
+    let mut values: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Object(entries) => Box::new(entries.values()),
+        Value::Array(items) => Box::new(items.iter()),
+        _ => return false,
+    };
+    is_filter && passes && !has_headers || values.any(checks_all)
 }
 
 /// Returns a field of a message by its name in protobuf, or else by that in its JSON.

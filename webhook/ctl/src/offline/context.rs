@@ -72,14 +72,15 @@ impl ManifestContext {
         pod: &PodView<'_>,
         json: &Value,
     ) -> EnvoyConfigurations {
-        let none = ConfigMaps::new();
-        let config_maps = self.config_maps.get(namespace.unwrap_or_default());
-        let config_maps = config_maps.unwrap_or(&none);
+        // kubectl puts objects without a namespace into that of its context, `default` at first.
+        let namespaces = [namespace.unwrap_or("default"), ""].into_iter();
+        let config_maps = namespaces.filter_map(|name| self.config_maps.get(name));
+        let config_maps: Vec<_> = config_maps.collect();
         let spec = &json["spec"];
         let known = pod.long_running_containers().filter_map(|(at, container)| {
             let arguments = container.flag("--config-yaml");
             let mounts = &spec[at.list.key()][at.index]["volumeMounts"];
-            let file = file_of(container, mounts, &spec["volumes"], config_maps);
+            let file = file_of(container, mounts, &spec["volumes"], &config_maps);
             if arguments.is_none() && file.is_none() {
                 return None;
             }
@@ -106,7 +107,7 @@ impl ManifestContext {
         }
         let bootstrap = read_bootstrap(yaml).unwrap_or_else(|reason| Bootstrap {
             admin: Some(Err(reason)),
-            ports: Vec::new(),
+            ..Bootstrap::default()
         });
         parsed.insert(yaml.to_owned(), bootstrap.clone());
         bootstrap

@@ -272,14 +272,18 @@ impl WorkloadResult {
 
     /// Judges the outcome by what is known.
     pub fn verdict(&self) -> Verdict {
-        use Code::{EnvoyGuessed, HookRedirected, Misplaced, SettingsWithoutInject, UnknownKey};
+        use Code::{
+            EnvoyGuessed, HealthCheckOfAll, HookRedirected, Misplaced, SettingsWithoutInject,
+            UnknownKey,
+        };
         use InjectionOutcome::{Denied, Injected, NotRequested, Skipped, Unchanged};
         let has = |code| self.warning(code).is_some();
         let mut reasons = self.reasons.iter().map(|reason| reason.diagnostic.code);
         match self.outcome {
             Unchanged | Denied => Verdict::Finding,
             Skipped if reasons.any(|code| code != Code::UnknownKind) => Verdict::Finding,
-            Injected if self.obstacle().is_some() || has(HookRedirected) => Verdict::Finding,
+            Injected if self.obstacle().is_some() => Verdict::Finding,
+            Injected if has(HookRedirected) || has(HealthCheckOfAll) => Verdict::Finding,
             NotRequested if has(Misplaced) || has(UnknownKey) => Verdict::Finding,
             Skipped => Verdict::Unknown,
             Injected if has(EnvoyGuessed) => Verdict::Unknown,

@@ -108,7 +108,7 @@ fn headline(pod: &WorkloadResult) -> (&'static str, AnsiColor, &'static str) {
         (Injected, _) if pod.obstacle().is_some() => {
             ("!", Yellow, "gets a drainer, but cannot be drained")
         }
-        (Injected, _) => ("!", Yellow, "gets a drainer, but may not be drained"),
+        (Injected, _) => ("!", Yellow, "gets a drainer, but may lose requests"),
         (Skipped, Verdict::Unknown) => ("?", Yellow, "has pods that are not known here"),
         (Skipped, _) => ("!", Yellow, "gets no drainer"),
         (Unchanged, _) => (

@@ -22,7 +22,7 @@ pub(super) enum Prospect {
 /// What others see of the pod once it is deleted.
 /// <https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-to-terminating-endpoints>
 const TERMINATING: &str = "the endpoint is terminating and not ready, but serving: kube-proxy and Envoy Gateway use it \
-    only if no other is ready, Istio not at all; a load balancer's own check still succeeds";
+    only if no other is ready, Istio not at all";
 
 const REDIRECTED: &str = "if the call of Envoy's hook is redirected, its proxy answers: SIGTERM to Envoy at once, without \
     a drain. Otherwise:";
@@ -163,7 +163,7 @@ fn start(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
         HealthFailureDelay::After(delay) if !delay.is_zero() => {
             let after = format(delay);
             let effect = format!(
-                "responses make clients reconnect, and Envoy fails health checks, load balancers' own included, after {after}"
+                "responses make clients reconnect, and Envoy fails checks of its health, load balancers' own included, after {after}"
             );
             (effect, Some(drain_start + delay))
         }
@@ -173,7 +173,7 @@ fn start(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
             (effect, None)
         }
         HealthFailureDelay::Auto | HealthFailureDelay::After(_) => {
-            let effect = "Envoy fails health checks, load balancers' own included, and responses make clients reconnect";
+            let effect = "Envoy fails checks of its health, load balancers' own included, and responses make clients reconnect";
             (effect.to_owned(), Some(drain_start))
         }
     };
