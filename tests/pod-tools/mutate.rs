@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 const PATCH: &str = "example.com/patch";
 
 #[derive(Debug, clap::Args)]
+#[command(allow_hyphen_values = true)]
 pub(crate) struct Args {
     /// Its certificate, PEM.
     certificate: String,

@@ -123,7 +123,7 @@ codes! {
         "correct the name, unless a later webhook adds that container: the API server then calls this webhook again";
     UnknownKind = 13, Skip,
         "Offline only: it is not known how objects of this kind create their pods, or no cluster has the kind.",
-        "use the API version that the message names, or else leave it to the webhook, which receives the pods themselves";
+        "use the API version that the message names, if it names another, or leave it to the webhook, which gets the pods";
     UnknownShutdownManager = 14, Skip,
         "The pod's shutdown manager differs from those that `adopt` knows.",
         "undo the difference, or keep the manager; a newer Envoy Gateway or Contour may need a newer envoy-drainer";

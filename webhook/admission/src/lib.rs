@@ -9,7 +9,7 @@
 //!                ├► settings::parse    the annotations over the Defaults; every bad value at once ─► Decision::Deny
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar; or
 //!                │               what is wrong with the pod, as Decision::Skip or Decision::Deny
-//!                └► patch        DrainPlan ─► Patch, of `add` operations, at most one `remove` and one `move`
+//!                └► patch        DrainPlan ─► Patch, of `add` operations, at most one `remove` and one `move` in an injection
 //!                     └ review::respond ─► AdmissionReview bytes: same uid, patch in base64
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! The change of a pod's manifest, as a JSON patch of explicit operations: `add`, `remove` for a shutdown manager, and
-//! `move` for an Envoy that becomes a native sidecar; and the annotation `status`, in which it records what it does,
+//! The change of a pod's manifest, as a JSON patch of explicit operations: an injection has `add`, `remove` for a shutdown
+//! manager, and `move` for an Envoy that becomes a native sidecar; and the annotation `status`, in which it records what it does,
 //! for operators and for the next admission.
 //!
 //! Parents that are missing or `null` are added first: if a patch does not apply, the API server rejects the

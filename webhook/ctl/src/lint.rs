@@ -133,6 +133,9 @@ impl LintReport {
                 script,
             };
             if !is_envoy && !view.drains() {
+                if container.name() == "istio-proxy" {
+                    unknown("that of Istio's Envoy is for Istio's agent; see docs/moving/istio.md");
+                }
                 continue;
             }
             self.hooks += 1;

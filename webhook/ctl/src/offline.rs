@@ -41,7 +41,7 @@ pub struct Input {
 pub struct DocumentReview {
     /// Its pods, its pod templates, and other objects that seem to request a drainer, in the order of the text.
     pub workloads: Vec<WorkloadResult>,
-    /// The document's text with the drainers of all its pods; `None` if it does not change, as when one is denied.
+    /// The document's text with the drainers of all its pods, or without them; `None` if it does not change, as when one is denied.
     pub injected_text: Option<String>,
     /// Why the document cannot be read, or not be changed without changing something else.
     pub error: Option<Message>,

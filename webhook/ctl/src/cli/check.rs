@@ -103,7 +103,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::install().context("cannot handle signals")?;
         let reader = args.cluster.clone().connect().await?;
         tokio::select! {
-            ended = attempt(&reader, args, &found, show) => ended?,
+            ended = attempt(&reader, args, &found, show) => {
+                if ended.is_err() && output == OutputFormat::Json {
+                    let nothing: [Section; 0] = [];
+                    let _ = print(&PrintableText::json(&json!({"healthy": null, "sections": nothing})))?;
+                }
+                ended?
+            }
             () = signals.next() => {
                 ensure!(!found.borrow().is_empty(), "interrupted before the end of an attempt");
                 return Ok(false);

@@ -57,7 +57,7 @@ pub struct Args {
     /// Print a unified diff instead of the documents.
     #[arg(long)]
     diff: bool,
-    /// Take drainers out of the pods that have one, as they were before.
+    /// Take drainers out of the pods that have one. A replaced hook comes back in another notation.
     #[arg(long)]
     remove: bool,
     /// A secret for the tokens in hooks' paths. Without one, who reads the manifest can derive them, and each is one for

@@ -107,7 +107,7 @@ impl HookView<'_> {
             LintCode::ImmediateDrain => {
                 let stops = |url: &str| url.contains("/drain_listeners") && !url.contains("graceful");
                 let url = self.url(|url| stops(url) || sleep == 0 && url.contains("/quitquitquit"))?;
-                Some(format!("`{url}` closes the listeners immediately: clients with an old endpoint are refused"))
+                Some(format!("`{url}` is to close the listeners immediately: clients with an old endpoint are then refused"))
             }
             LintCode::ListenersClose => {
                 let url = self.url(|url| url.contains("graceful") && !url.contains("skip_exit"))?;
@@ -217,6 +217,7 @@ impl HookView<'_> {
                     "`{word}` is in quotes: it is an argument, and nothing is sent"
                 ))
             }
+            _ if text.contains("bash -c") => None,
             (Some(shell), None) => (self.lacks().contains(&"curl") && text.contains("/dev/tcp/"))
                 .then(|| {
                     format!("`{shell}` of this image has no /dev/tcp, unlike bash: nothing is sent")
@@ -599,6 +600,22 @@ mod tests {
                 json!({}),
                 "LNT009",
             ),
+            (
+                exec(
+                    "while [ $(curl -s localhost:9901/stats?filter=http.edge.downstream_cx_active | grep -v ': 0') ]; do sleep 1; done",
+                ),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec(
+                    "bash -c 'exec 3<>/dev/tcp/127.0.0.1/9901; printf \"POST /healthcheck/fail HTTP/1.1\\r\\n\\r\\n\" >&3'; sleep 15",
+                ),
+                own.clone(),
+                json!({}),
+                "",
+            ),
         ];
         for (hook, container, spec, want) in table {
             let mut envoy = json!({"name": "envoy", "lifecycle": {"preStop": hook}});
@@ -612,6 +629,37 @@ mod tests {
                 .unwrap()
                 .extend(spec.as_object().unwrap().clone());
             assert_eq!(codes(&pod).join(" "), want, "{pod}");
+        }
+    }
+
+    #[test]
+    fn unknown_commands_are_not_judged() {
+        for (script, want) in [
+            ("/scripts/drain.sh && sleep 10", Some("/scripts/drain.sh")),
+            ("sleep $TIME", Some("sleep $TIME")),
+            ("for i in 1 2; do sleep 10; done", Some("for i in 1 2")),
+            ("sleep 15", None),
+            (
+                "/drain.sh; curl -X POST localhost:9901/healthcheck/fail",
+                None,
+            ),
+        ] {
+            let hook = Hook::Exec {
+                command: ["sh", "-c", script].map(str::to_owned).into(),
+            };
+            let pod = json!({"spec": {"containers": [{"name": "envoy"}]}}).to_string();
+            let pod = &PodView::decode(&pod).unwrap();
+            let (_, container) = pod.long_running_containers().next().unwrap();
+            let view = HookView {
+                pod,
+                container,
+                configuration: None,
+                hook: &hook,
+                script: Script::new(&hook, &Value::Null),
+            };
+            assert_eq!(view.unknown_command().as_deref(), want, "{script}");
+            let sleeps = view.violation(LintCode::SleepOnly);
+            assert_eq!(sleeps.is_some(), script == "sleep 15");
         }
     }
 

@@ -29,7 +29,7 @@ pub struct WorkloadResult {
     pub outcome: InjectionOutcome,
     /// The plan; `None` unless it is injected.
     pub plan: Option<Box<DrainPlan>>,
-    /// The operations on its document that inject the drainer.
+    /// The operations on its document that inject the drainer, or remove it.
     pub(super) operations: Vec<PatchOperation>,
     /// The reasons to skip or deny it; empty otherwise.
     pub reasons: Vec<LocatedDiagnostic>,
