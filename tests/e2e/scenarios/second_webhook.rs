@@ -65,7 +65,7 @@ pub(crate) async fn roll(fixture: &ClusterFixture<'_>, order: Order) -> Result<(
             let warnings = namespace.dry_run(pod(SLEEP)?).await?.stderr;
             ensure!(warnings.contains("another webhook"), "{warnings:?}");
             let program = binaries::envoy_drainer()?;
-            let args = ["check", "--no-dry-run", "--namespace", namespace.name()];
+            let args = ["check", "--no-dry-run", "-o=json", "-n", namespace.name()];
             let check = command::run_unchecked(program.as_os_str(), &args, None).await?;
             let change = "DRN089: the preStop hook of container `envoy` was changed";
             ensure!(check.stdout.contains(change), "{}", check.stdout);
