@@ -108,12 +108,14 @@ fn metric_names(expr: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The names of the series of all metrics in a text in Prometheus' format.
+/// The names of the series of all metrics in OpenMetrics text.
 fn exported_names(exposition: &str) -> BTreeSet<String> {
     let types = exposition.lines().filter_map(|line| {
         let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
         let suffixes: &[_] = match kind {
             "histogram" => &["_bucket", "_sum", "_count"],
+            "counter" => &["_total"],
+            "info" => &["_info"],
             _ => &[""],
         };
         Some(suffixes.iter().map(move |suffix| format!("{name}{suffix}")))
@@ -150,10 +152,8 @@ async fn send_one_of_each(serve: &ServeProcess) -> Result<()> {
     }
     wait_until("both drains are counted", TIMEOUT, || async {
         let metrics = Client::from(webhook.metrics).get("/metrics").await?.body;
-        let drains = metrics
-            .lines()
-            .filter(|line| line.starts_with("envoy_drainer_drains_total{"));
-        Ok(drains.count() == 2)
+        let is_drain = |line: &&str| line.starts_with("envoy_drainer_drains_total{");
+        Ok(metrics.lines().filter(is_drain).count() == 2)
     })
     .await
 }

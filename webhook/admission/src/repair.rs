@@ -17,6 +17,7 @@ use super::names::{CONTAINER_NAME, PORT};
 use super::patch::{Patch, PatchBuilder, RecordedInjection, VERSION, find_drainer};
 use super::plan::{drain_hook, host_ports, late_hooks, wait_hook, whole_seconds};
 use super::pod::{Container, ContainerList, ContainerRef, Hook, PodView};
+use super::settings::MAX_HOOKED_CONTAINERS;
 
 /// The comparison of a pod with what was injected.
 struct Repair<'r, 'a> {
@@ -114,7 +115,7 @@ impl Repair<'_, '_> {
         self.changes.push(change);
     }
 
-    /// Restores the hooks of Envoy, and of other containers that wait for the drain, be it that they came later.
+    /// Restores the hooks of Envoy, and of other containers that wait for the drain, also of those that came later.
     fn restore_hooks(&mut self) {
         let uses_host_network = self.config.host_network;
         let host = if uses_host_network { "127.0.0.1" } else { "" };
@@ -125,7 +126,8 @@ impl Repair<'_, '_> {
             .collect::<Vec<_>>();
         let mut recorded = self.recorded.clone();
         recorded.extra_hooks.extend(late.iter().cloned());
-        let extra = recorded.extra_hooks.iter();
+        // A status that was forged may name more.
+        let extra = recorded.extra_hooks.iter().take(MAX_HOOKED_CONTAINERS);
         let extra = extra.map(|name| (name, self.config.container_hook_path(name)));
         let envoy = (&recorded.container, self.config.hook_path());
         for (name, path) in iter::once(envoy).chain(extra) {
