@@ -1,6 +1,6 @@
 //! The contract between the webhook and the sidecar: the sidecar's arguments, paths and defaults. The sidecar itself, which
 //! drains an Envoy before Kubernetes stops it, is behind [`sidecar`]; its commands in the same container are behind
-//! [`local_client`]. `docs/architecture.md` draws its state machine.
+//! [`local_client`]. `docs/dev/architecture.md` draws its state machine.
 
 mod drain;
 mod envoy;

@@ -1,4 +1,4 @@
-//! The state machine of the drainer, drawn in `docs/architecture.md`: one task that decides what is ending and makes all
+//! The state machine of the drainer, drawn in `docs/dev/architecture.md`: one task that decides what is ending and makes all
 //! calls to Envoy, from the drainer's start to its exit.
 
 mod drain;

@@ -13,5 +13,5 @@ mod codes;
 mod manifests;
 // The figures in README.md and docs, which are those of docs/measured.
 mod measured;
-// The claims of docs/security.md, and the rows of docs/kubernetes-versions.md, name tests that exist.
+// The claims and versions of docs/dev/claims.md name tests that exist, and the pages for users have them.
 mod security;

@@ -1,5 +1,5 @@
-//! docs/security.md names a test for each claim, docs/kubernetes-versions.md for each version, and each of these tests
-//! exists.
+//! docs/dev/claims.md names a test for each claim and for each version of Kubernetes, and each of these tests exists. The
+//! pages for users have each claim and no other version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,33 +13,72 @@ const ENVOY: &str = "binary: EnvoyBinary";
 /// The command that runs selected scenarios of tests/e2e.
 const E2E: &str = "make e2e ONLY=";
 
-/// The pages, each with the least number of rows.
-const PAGES: [(&str, usize); 2] = [
-    ("docs/security.md", 30),
-    ("docs/kubernetes-versions.md", 15),
+/// The page with the tests.
+const PAGE: &str = "docs/dev/claims.md";
+
+/// Its tables, each by the heading above it, with the least number of rows.
+const TABLES: [(&str, usize); 2] = [
+    ("# Claims and their tests", 45),
+    ("## Versions of Kubernetes", 15),
 ];
 
 #[test]
 fn every_named_test_exists() {
-    for (file, _) in PAGES {
-        let page = read(file);
-        let missing: Vec<_> = references(&page).filter(|test| !exists(test)).collect();
-        assert!(missing.is_empty(), "{file} names {missing:#?}");
-    }
+    let page = read(PAGE);
+    let missing: Vec<_> = references(&page).filter(|test| !exists(test)).collect();
+    assert!(missing.is_empty(), "{PAGE} names {missing:#?}");
 }
 
 #[test]
 fn every_claim_has_a_test_or_a_reason() {
-    for (file, rows) in PAGES {
-        let page = read(file);
-        let claims: Vec<_> = page.lines().filter(|line| is_claim(line)).collect();
-        assert!(claims.len() >= rows, "{file}: {} claims", claims.len());
+    let page = read(PAGE);
+    for (heading, rows) in TABLES {
+        let claims = rows_below(&page, heading);
+        assert!(claims.len() >= rows, "{heading}: {} claims", claims.len());
         let untested: Vec<_> = claims
             .into_iter()
             .filter(|claim| references(claim).count() == 0 && !claim.contains("Not tested:"))
             .collect();
-        assert!(untested.is_empty(), "{file}: {untested:#?}");
+        assert!(untested.is_empty(), "{heading}: {untested:#?}");
     }
+}
+
+#[test]
+fn pages_for_users_have_each_claim_and_tested_versions_alone() {
+    let page = read(PAGE);
+    let [(claims_heading, _), (versions_heading, _)] = TABLES;
+    let security = read("docs/security.md");
+    let mut numbers: Vec<_> = security.split('[').skip(1).collect();
+    numbers.retain(|it| it.starts_with(|first: char| first.is_ascii_digit()));
+    let numbers: Vec<_> = numbers
+        .iter()
+        .filter_map(|it| it.split(']').next())
+        .flat_map(|it| it.split(',').map(str::trim))
+        .collect();
+    for claim in rows_below(&page, claims_heading) {
+        let number = first_cell(claim);
+        assert!(numbers.contains(&number), "security.md lacks [{number}]");
+    }
+    let tested: Vec<_> = rows_below(&page, versions_heading)
+        .into_iter()
+        .map(first_cell)
+        .collect();
+    let versions = read("docs/kubernetes-versions.md");
+    for row in versions.lines().filter(|line| is_claim(line)) {
+        assert!(tested.contains(&first_cell(row)), "{PAGE} lacks {row}");
+    }
+}
+
+/// The rows of the table below a heading.
+fn rows_below<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
+    let below = page.split_once(&format!("{heading}\n"));
+    let (_, below) = below.unwrap_or_else(|| panic!("no {heading}"));
+    let section = below.split("\n## ").next().unwrap_or_default();
+    section.lines().filter(|line| is_claim(line)).collect()
+}
+
+fn first_cell(row: &str) -> &str {
+    row.split('|').nth(1).unwrap_or_default().trim()
 }
 
 /// Whether a line is a row of a table of claims: those begin with a number, or with a version.

@@ -321,7 +321,7 @@ mod tests {
         let bash = |script: &str| json!({"exec": {"command": ["bash", "-c", script]}});
         let words = |words: Value| json!({"exec": {"command": words}});
         let own = json!({"image": "docker.io/envoyproxy/envoy:v1.36-latest"});
-        // As in docs/symptoms/prestop-sleep-loses-requests.md.
+        // As in docs/moving/hand-written-hooks.md.
         let by_bash = "# sleep 20   it's for a load balancer\nexec 3<>/dev/tcp/127.0.0.1/9901\n\
             printf 'POST /healthcheck/fail HTTP/1.1\\r\\nHost: admin\\r\\n\\r\\n' >&3\ncat <&3\nsleep 60\n";
         // (hook, changes of the container and of the spec, codes)
