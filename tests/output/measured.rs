@@ -134,9 +134,8 @@ fn render_peers(measures: &str) -> Result<String> {
 
 /// README.md, and the pages in docs and docs/dev.
 fn pages() -> Vec<PathBuf> {
-    let folders = [docs(), docs().join("dev")].into_iter();
-    let entries = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
-    let pages = entries.map(|entry| entry.unwrap().path());
+    let entries = [docs(), docs().join("dev")].map(|it| fs::read_dir(it).unwrap());
+    let pages = entries.into_iter().flatten().map(|it| it.unwrap().path());
     let pages = pages.filter(|path| path.extension().is_some_and(|it| it == "md"));
     pages.chain([docs().join("../README.md")]).collect()
 }
