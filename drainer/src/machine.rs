@@ -1,5 +1,5 @@
-//! The state machine of the drainer, drawn in `docs/dev/architecture.md`: one task that decides what is ending and makes all
-//! calls to Envoy, from the drainer's start to its exit.
+//! The state machine of the drainer, drawn in `docs/dev/architecture.md`: one task that decides what is ending and makes
+//! all calls to Envoy, from the drainer's start to its exit.
 
 mod drain;
 #[cfg(test)]
