@@ -39,13 +39,15 @@ pub(crate) fn list(states: &[SocketState]) -> io::Result<Vec<Socket>> {
 
 /// Lists the addresses on which TCP sockets and abstract Unix sockets listen, each with an inode, which is never the same
 /// for a socket that another process opens later. Of several sockets at an address, one for each worker of an Envoy, it is
-/// the first.
+/// the first. UDP sockets without a peer are listed too.
 ///
 /// # Errors
 /// As [`list`].
 pub(crate) fn listening() -> io::Result<Sockets> {
     let mut all = Sockets::new();
-    for socket in list(&[SocketState::Listen])? {
+    let tcp = list(&[SocketState::Listen])?;
+    let udp = ["/proc/net/udp", "/proc/net/udp6"].map(|it| proc_net::read(it, proc_net::parse_udp));
+    for socket in tcp.into_iter().chain(udp.into_iter().flatten().flatten()) {
         let fits = all.len() < MAX_ADDRESSES || all.contains_key(&socket.local);
         if fits && !matches!(socket.local, AdminAddress::Path(_)) {
             let first = all.entry(socket.local).or_insert(socket.inode);
@@ -57,12 +59,13 @@ pub(crate) fn listening() -> io::Result<Sockets> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{self, UnixListener};
 
     use strum::VariantArray;
 
+    use super::socket::DATAGRAM;
     use super::*;
 
     #[test]
@@ -83,6 +86,20 @@ mod tests {
         let dir = dir.path().to_str().unwrap();
         let listed = listed.filter(|it| it.contains(&name("")) || it.contains(dir));
         assert_eq!(listed.count(), 1);
+    }
+
+    #[test]
+    fn udp_sockets_without_a_peer_are_listed_as_no_place_to_call() {
+        let [bound, connected, both] = ["127.0.0.1:0"; 3].map(|it| UdpSocket::bind(it).unwrap());
+        connected.connect(bound.local_addr().unwrap()).unwrap();
+        let _both = TcpListener::bind(both.local_addr().unwrap()).unwrap();
+        let all = listening().unwrap();
+        let inode = |socket: &UdpSocket| {
+            let address = AdminAddress::Tcp(socket.local_addr().unwrap());
+            all.get(&address).copied()
+        };
+        assert_eq!((inode(&bound), inode(&connected)), (Some(DATAGRAM), None));
+        assert!(inode(&both).is_some_and(|it| it != DATAGRAM));
     }
 
     #[test]

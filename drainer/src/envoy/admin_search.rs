@@ -17,6 +17,7 @@ use tracing::debug;
 use super::admin_call::CallError;
 use super::admin_probe::{self, Answer, EnvoyAnswer};
 use crate::kernel::Sockets;
+use crate::kernel::socket::DATAGRAM;
 use crate::settings::admin_address::{AdminAddress, EnvoyFlags};
 use crate::settings::config::Config;
 
@@ -143,7 +144,7 @@ impl AdminSearch {
             let hint = self.hints.iter().position(|it| addresses.contains(it));
             let may_be_admin = match bound {
                 // The node's network has other pods' Envoys.
-                _ if hint.is_none() && self.node_flags.is_some() => false,
+                _ if hint.is_none() && self.node_flags.is_some() || *inode == DATAGRAM => false,
                 AdminAddress::Tcp(at) => at.port() != self.own_port.get(),
                 AdminAddress::Abstract(name) => !NOT_ADMIN.iter().any(|it| name.starts_with(it)),
                 AdminAddress::Path(_) => true,
@@ -173,7 +174,8 @@ fn addresses(bound: &AdminAddress, all: &Sockets) -> Vec<AdminAddress> {
     let AdminAddress::Tcp(at) = bound else {
         return vec![bound.clone()];
     };
-    let is_free = |it: &AdminAddress| it == bound || !all.contains_key(it);
+    let is_taken = |it: &AdminAddress| all.get(it).is_some_and(|inode| *inode != DATAGRAM);
+    let is_free = |it: &AdminAddress| it == bound || !is_taken(it);
     let v4 = |ip: Ipv4Addr| AdminAddress::Tcp((ip, at.port()).into());
     let has_v4 = at.ip().is_unspecified() && is_free(&v4(Ipv4Addr::UNSPECIFIED));
     let v4 = has_v4.then(|| v4(Ipv4Addr::LOCALHOST));

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
-use super::socket::{MAX_SOCKETS, Socket, SocketState};
+use super::socket::{DATAGRAM, MAX_SOCKETS, Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
 
@@ -39,6 +39,20 @@ fn parse_tcp(line: &str) -> Option<Socket> {
         receive_queue: number(receive_queue)?,
         send_queue: number(send_queue)?,
         inode: columns.get(9)?.parse().ok()?,
+        ..Socket::default()
+    })
+}
+
+/// Parses a line of `udp` or `udp6`; `None` for a socket with a peer, and for the heading.
+pub(super) fn parse_udp(line: &str) -> Option<Socket> {
+    const UNCONNECTED: &str = "07";
+    let mut columns = line.split_ascii_whitespace().skip(1);
+    let local = AdminAddress::Tcp(address(columns.next()?)?);
+    let is_bound = columns.nth(1)? == UNCONNECTED;
+    is_bound.then(|| Socket {
+        state: SocketState::Listen,
+        local,
+        inode: DATAGRAM,
         ..Socket::default()
     })
 }

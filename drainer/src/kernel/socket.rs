@@ -40,6 +40,9 @@ pub(crate) enum SocketState {
     Closing = 11,
 }
 
+/// In place of the inode of a UDP socket: no admin interface is there, but perhaps a listener.
+pub(crate) const DATAGRAM: u64 = u64::MAX;
+
 /// Maximum number of sockets: 8 MB.
 pub(super) const MAX_SOCKETS: usize = 65_536;
 
