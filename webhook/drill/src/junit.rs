@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use drainer::text::needs_escape;
+
 use crate::render::count_failures;
 use crate::report::{ClientReport, DrillReport};
 
@@ -76,7 +78,7 @@ fn push_case(xml: &mut String, class: &str, client: &ClientReport) {
     xml.push_str("    </failure>\n  </testcase>\n");
 }
 
-/// Escapes text for XML and HTML. Control characters, which XML cannot have, become U+FFFD.
+/// Escapes text for XML. What it cannot have, and what terminals execute or hide, becomes U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -87,7 +89,9 @@ pub(super) fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             '\n' | '\t' => escaped.push(char),
-            char if char.is_control() => escaped.push('\u{fffd}'),
+            char if needs_escape(char) || matches!(char, '\u{fffe}' | '\u{ffff}') => {
+                escaped.push('\u{fffd}');
+            }
             char => escaped.push(char),
         }
     }

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use ctl::pod_status::UnreadyPod;
+use futures_util::TryStreamExt;
 use futures_util::stream::{self, LocalBoxStream, StreamExt};
-use futures_util::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use load::job::{JobLine, LoadJob};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 use crate::job::job;
 use crate::workload_client::WorkloadClient;
@@ -22,6 +25,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Lines that are not read yet: one a second is written.
 const MAX_LINES: usize = 64;
+
+/// The longest line, in bytes: the last one has the times of at most 10,000 failures of each kind of clients.
+const MAX_LINE: usize = 4 << 20;
 
 /// A load, and the lines that it writes.
 pub(super) struct LoadRun {
@@ -69,13 +75,12 @@ impl LoadRun {
         load: &LoadJob,
         limit: Duration,
     ) -> anyhow::Result<(Self, StopLoad)> {
-        let name = client
-            .create_job(&job(image, load, limit.as_secs()))
-            .await?;
+        let job = job(image, load, limit.as_secs());
+        let (name, uid) = client.create_job(&job).await?;
         *job_name = Some(name.clone());
-        let pod = wait_for_pod(client, &name).await?;
-        let logs = client.follow_logs(&pod).await?;
-        let lines = logs.lines();
+        let pod = wait_for_pod(client, &name, &uid).await?;
+        let logs = client.follow_logs(&pod).await?.compat();
+        let lines = FramedRead::new(logs, LinesCodec::new_with_max_length(MAX_LINE));
         let lines = lines.map(|line| parse(&line.context("the logs of the load")?));
         let load = Self {
             lines: lines.boxed_local(),
@@ -111,20 +116,18 @@ fn parse(line: &str) -> anyhow::Result<JobLine> {
         .map_err(|_| anyhow!("the load wrote `{line}`: is its image of this version?"))
 }
 
-async fn wait_for_pod(client: &WorkloadClient, job: &str) -> anyhow::Result<String> {
+async fn wait_for_pod(client: &WorkloadClient, job: &str, uid: &str) -> anyhow::Result<String> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
-        let pod = client.job_pod(job).await?;
-        if let Some(pod) = &pod
-            && has_started(pod)
-        {
-            return pod
-                .metadata
-                .name
-                .clone()
-                .context("the Job's pod has no name");
+        let pods = client.job_pods(uid).await?;
+        ensure!(
+            pods.len() < 2,
+            "several pods claim to be that of the Job `{job}`: one is forged"
+        );
+        if let Some(pod) = pods.first().filter(|pod| has_started(pod)) {
+            return Ok(pod.name_any());
         }
-        let unready = UnreadyPod::first(pod.as_ref());
+        let unready = UnreadyPod::first(&pods);
         if unready.as_ref().is_some_and(UnreadyPod::is_stuck) || Instant::now() >= deadline {
             let reason = unready.map_or_else(|| "it has no pod".to_owned(), |it| it.to_string());
             bail!("the Job `{job}` does not start: {reason}");

@@ -4,7 +4,9 @@ use anyhow::Context;
 use futures_util::AsyncBufRead;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, LogParams, Patch,
     PatchParams, PostParams,
@@ -12,6 +14,7 @@ use kube::api::{
 use kubernetes::{ClusterReader, DEADLINE, ReadError, api_call, with_deadline};
 use serde_json::json;
 
+use crate::job::{LABEL, NAME};
 use crate::workload::{Workload, WorkloadName};
 
 /// A workload of a cluster, and what may be done to it.
@@ -82,12 +85,13 @@ impl WorkloadClient {
         self.call("delete", "pods", deleted).await.map(drop)
     }
 
-    /// Creates a Job, and returns its name.
-    pub(super) async fn create_job(&self, job: &Job) -> Result<String, ReadError> {
+    /// Creates a Job, and returns its name and its uid.
+    pub(super) async fn create_job(&self, job: &Job) -> Result<(String, String), ReadError> {
         let (api, params) = (self.jobs(), PostParams::default());
         let created = api.create(&params, job);
         let job = self.call("create", "jobs", created).await?;
-        Ok(job.metadata.name.unwrap_or_default())
+        let ObjectMeta { name, uid, .. } = job.metadata;
+        Ok((name.unwrap_or_default(), uid.unwrap_or_default()))
     }
 
     /// Deletes a Job and its pod, which gets SIGTERM. A Job that is gone is no error.
@@ -103,12 +107,16 @@ impl WorkloadClient {
         self.call("delete", "jobs", deleted).await
     }
 
-    /// The pod of a Job; `None` if it is not created yet.
-    pub(super) async fn job_pod(&self, job: &str) -> Result<Option<Pod>, ReadError> {
+    /// The pods that the Job with this uid controls, by their owner: each user who may create pods may label them.
+    pub(super) async fn job_pods(&self, job_uid: &str) -> Result<Vec<Pod>, ReadError> {
         let api = self.pods();
-        let params = ListParams::default().labels(&format!("job-name={job}"));
-        let pods = self.call("list", "pods", api.list(&params)).await?;
-        Ok(pods.items.into_iter().next())
+        let params = ListParams::default().labels(&format!("{LABEL}={NAME}"));
+        let mut pods = self.call("list", "pods", api.list(&params)).await?.items;
+        pods.retain(|pod| {
+            let mut owners = pod.owner_references().iter();
+            owners.any(|owner| owner.uid == job_uid && owner.controller == Some(true))
+        });
+        Ok(pods)
     }
 
     /// The logs of a pod with one container, until it ends.
