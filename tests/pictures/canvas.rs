@@ -40,6 +40,15 @@ pub(crate) fn draw(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> R
     Ok(svg)
 }
 
+/// The same picture for dark pages.
+pub(crate) fn dark(svg: &str) -> String {
+    let light_on_dark = [("#FFFFFF", "#0D1117"), ("#323232", "#E6EDF3")];
+    let colors = light_on_dark.into_iter();
+    colors.fold(svg.to_owned(), |svg, (light, dark)| {
+        svg.replace(light, dark)
+    })
+}
+
 pub(crate) fn font(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
@@ -57,7 +66,13 @@ pub(crate) fn rectangle(area: &Area<'_>, corners: [Point; 2], color: RGBColor) -
     Ok(area.draw(&Rectangle::new(corners, color.filled()))?)
 }
 
-fn write(area: &Area<'_>, text: &str, at: Point, side: Side, style: &TextStyle<'_>) -> Result<()> {
+pub(crate) fn write(
+    area: &Area<'_>,
+    text: &str,
+    at: Point,
+    side: Side,
+    style: &TextStyle<'_>,
+) -> Result<()> {
     let anchor = match side {
         Side::Left => HPos::Right,
         Side::Right => HPos::Left,

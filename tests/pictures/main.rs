@@ -1,5 +1,6 @@
 //! Draws the pictures of the pages: from the figures in `docs/measured`, as SVG into `docs/images`.
 
+mod bars;
 mod canvas;
 mod latency;
 mod losses;
@@ -19,10 +20,18 @@ struct Picture {
     draw: fn() -> Result<String>,
 }
 
-const PICTURES: [Picture; 3] = [
+const PICTURES: [Picture; 5] = [
     Picture {
         file: "memory.svg",
         draw: || memory::draw(&figures::read("peers")?),
+    },
+    Picture {
+        file: "lost-requests.svg",
+        draw: draw_lost_requests,
+    },
+    Picture {
+        file: "lost-requests-dark.svg",
+        draw: || Ok(canvas::dark(&draw_lost_requests()?)),
     },
     Picture {
         file: "losses.svg",
@@ -49,6 +58,16 @@ fn draw_losses() -> Result<String> {
     let drills = drills.iter().map(|(end, report)| (end.name(), report));
     let drills: Vec<_> = drills.collect();
     losses::draw(&drills)
+}
+
+/// Draws how many requests failed, for each way to end a pod.
+fn draw_lost_requests() -> Result<String> {
+    let mut drills = drill_reports::read(Setting::BehindLag)?;
+    drills.rotate_right(1);
+    let drills = drills.iter().map(|(end, report)| (end.name(), report));
+    let drills: Vec<_> = drills.collect();
+    let title = "Requests that a rollout fails, where endpoints are 15 s late";
+    bars::draw(title, &drills)
 }
 
 fn docs() -> PathBuf {

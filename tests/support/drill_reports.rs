@@ -65,8 +65,8 @@ impl Setting {
     /// In the heading of a table.
     fn name(self) -> &'static str {
         match self {
-            Self::Mixed => "all kinds of clients",
-            Self::BehindLag => "sparse traffic, endpoints 15 s late",
+            Self::Mixed => "keep-alive, new connections, slow requests, HTTP/2",
+            Self::BehindLag => "new connections, endpoints 15 s late",
             Self::SolePod => "eviction of the only pod",
             Self::Http3 => "HTTP/3",
         }
@@ -100,9 +100,13 @@ pub fn overview() -> Result<String> {
     let names = columns.each_ref().map(|(setting, _)| setting.name());
     let mut table = Table::new(CORNER, names);
     for (row, end) in PodEnd::ALL.into_iter().enumerate() {
-        let cells = columns.each_ref().map(|(_, reports)| {
+        let cells = columns.each_ref().map(|(setting, reports)| {
             let report = &reports[row].1;
-            cell(report.failed, report.sent)
+            match (setting, end) {
+                // It does not offer HTTP/3.
+                (Setting::Http3, PodEnd::Contour) => "–".to_owned(),
+                _ => cell(report.failed, report.sent),
+            }
         });
         table.add(end.name(), cells);
     }
