@@ -156,6 +156,7 @@ fn schema_has_every_setting_with_its_description_and_default() {
         (helm::value_name(definition.name), kind)
     });
     let installation = [
+        ("imagePullPolicy", "pullPolicy"),
         ("pollInterval", "duration"),
         ("graceMargin", "duration"),
         ("maxDrainDelay", "duration"),

@@ -69,7 +69,7 @@ pub use review::{
 };
 pub use settings::{
     ContainerName, Defaults, DrainerApiDefaults, ExistingHook, Maxima, NativeSidecar, OnInvalid,
-    PodSettings, SettingRow, SettingSource, Settings,
+    PodSettings, PullPolicy, SettingRow, SettingSource, Settings,
 };
 pub use shutdown_manager::{ManagerProduct, ShutdownManager};
 pub use workload::admit_workload;

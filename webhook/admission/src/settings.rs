@@ -408,6 +408,7 @@ impl SettingValue for HookedContainers {
 pub struct Defaults {
     /// The drainer's image, preferably with a digest.
     pub image: String,
+    pub image_pull_policy: PullPolicy,
     /// The defaults of the settings that a pod's annotations can change, and the poll interval.
     pub settings: Settings,
     /// Whether the drainers' user is left to OpenShift's security context constraints.
@@ -447,6 +448,16 @@ pub struct DrainerApiDefaults {
     pub replacement: bool,
     /// Whether the webhook takes reports, for which every drainer calls it.
     pub reports: bool,
+}
+
+/// When kubelets pull the drainer's image.
+/// <https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy>
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Display, EnumString)]
+pub enum PullPolicy {
+    Always,
+    #[default]
+    IfNotPresent,
+    Never,
 }
 
 /// What to do with a pod whose annotations are invalid.
@@ -492,6 +503,7 @@ impl Defaults {
     pub fn new(image: impl Into<String>, release_namespace: impl Into<String>) -> Self {
         Self {
             image: image.into(),
+            image_pull_policy: PullPolicy::default(),
             settings: Settings::default(),
             openshift: false,
             maxima: Maxima::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admission::settings;
-use admission::{Defaults, Maxima, NativeSidecar, OnInvalid, PodSettings, Settings};
+use admission::{Defaults, Maxima, NativeSidecar, OnInvalid, PodSettings, PullPolicy, Settings};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
@@ -18,6 +18,9 @@ pub struct PodDefaultsArgs {
     /// The drainer's image, preferably with a digest.
     #[arg(long, value_name = "IMAGE")]
     image: String,
+    /// Pull policy of the drainer's image in pods: Always, IfNotPresent or Never.
+    #[arg(long, hide_short_help = true, value_name = "POLICY", default_value = "IfNotPresent", value_parser = pull_policy())]
+    image_pull_policy: PullPolicy,
     /// The namespace of envoy-drainer itself, whose pods are never changed.
     #[arg(
         long,
@@ -91,6 +94,7 @@ impl PodDefaultsArgs {
         match (parse_image(self.image), Settings::try_new(settings)) {
             (Ok(image), Ok(settings)) => Ok(Defaults {
                 image,
+                image_pull_policy: self.image_pull_policy,
                 settings,
                 openshift: self.openshift,
                 maxima,
@@ -179,6 +183,12 @@ fn parse_image(image: String) -> Result<String, String> {
     Ok(image)
 }
 
+/// Parses `--image-pull-policy`.
+fn pull_policy() -> impl TypedValueParser<Value = PullPolicy> {
+    PossibleValuesParser::new(["Always", "IfNotPresent", "Never"])
+        .map(|policy| policy.parse().unwrap_or_default())
+}
+
 /// Parses `--on-invalid`.
 fn on_invalid() -> impl TypedValueParser<Value = OnInvalid> {
     PossibleValuesParser::new(["deny", "warn"]).map(|text| match &*text {
@@ -232,7 +242,7 @@ mod tests {
         }
         const HALF: Duration = Duration::from_secs(30);
         type Change = fn(&mut Defaults);
-        let table: [(&str, Change); 21] = [
+        let table: [(&str, Change); 22] = [
             ("--release-namespace=infra", |d| {
                 d.release_namespace = "infra".into()
             }),
@@ -246,6 +256,9 @@ mod tests {
                 settings(d, |s| s.native_sidecar = NativeSidecar::False)
             }),
             ("--openshift", |d| d.openshift = true),
+            ("--image-pull-policy=Always", |d| {
+                d.image_pull_policy = PullPolicy::Always
+            }),
             ("--drain-delay=30s", |d| timing(d, |t| t.drain_delay = HALF)),
             ("--min-drain-duration=30s", |d| {
                 timing(d, |t| t.min_drain_duration = HALF)

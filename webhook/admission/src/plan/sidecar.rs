@@ -347,7 +347,7 @@ pub(super) fn container(
     Container {
         name: CONTAINER_NAME.to_owned(),
         image: Some(defaults.image.clone()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
+        image_pull_policy: Some(defaults.image_pull_policy.to_string()),
         args: Some(args),
         restart_policy: matches!(sidecar, SidecarMode::Native).then(|| "Always".to_owned()),
         ports: host_ports(drainer),
