@@ -132,10 +132,15 @@ fn second_look(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults)
         return Decision::Repair { patch, changes };
     }
     Decision::Skip {
-        reason: Code::AlreadyInjected.diagnostic("the pod has a drainer already"),
+        reason: already_injected(),
         patch,
         warnings,
     }
+}
+
+/// Why a pod with a drainer gets no other one.
+pub fn already_injected() -> Diagnostic {
+    Code::AlreadyInjected.diagnostic("the pod has a drainer already")
 }
 
 /// Skips a pod for the first failure; the others become warnings.

@@ -45,7 +45,7 @@ pub mod keys {
 }
 
 pub use cut::{Cut, CutCounts, DRAIN_CUT, SUMMARY_ANNOTATION};
-pub use decide::{Decision, decide};
+pub use decide::{Decision, already_injected, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};
 pub use excerpt::{excerpt, list, plural};

@@ -371,6 +371,11 @@ impl RecordedInjection {
         serde_json::to_string(self).expect("strings, numbers and JSON always serialize")
     }
 
+    /// The version that injected the drainer, if it is another one than this program's.
+    pub fn other_version(&self) -> Option<&str> {
+        Some(&*self.version).filter(|version| !version.is_empty() && *version != VERSION)
+    }
+
     /// Returns true if a container's hook is recorded.
     pub(super) fn hooks(&self, container: &str) -> bool {
         // A status that was forged may name more.

@@ -195,7 +195,7 @@ mod tests {
                 assert_eq!(injected(&pod), injected_pod);
             }
         }
-        // What somebody else has set since stays.
+        // What another webhook has changed since stays.
         let mut changed = injected(&pod(&inject("port", "1"), &hook));
         changed["spec"]["terminationGracePeriodSeconds"] = json!(99);
         let sleep = json!({"sleep": {"seconds": 5}});

@@ -68,7 +68,7 @@ pub(super) fn repair(pod: &PodView<'_>, margin: Duration) -> (Patch, Vec<Diagnos
     repair.restore_drainer();
     repair.restore_form();
     repair.restore_grace(margin);
-    let version = Some(&repair.recorded.version).filter(|version| *version != VERSION);
+    let version = repair.recorded.other_version();
     let origin = version.map(|version| format!(", which version {version} injected"));
     let origin = origin.unwrap_or_default();
     let changes = repair.changes.iter();

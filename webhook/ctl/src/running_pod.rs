@@ -14,8 +14,6 @@ use kube::ResourceExt;
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 #[derive(Debug)]
 pub struct RunningPod {
     pub object: ObjectName,
@@ -187,7 +185,7 @@ impl RunningDrainer {
 
     /// Says that an earlier version injected the drainer.
     fn version_note(&self) -> Option<String> {
-        let version = Some(&self.recorded.version).filter(|it| !it.is_empty() && *it != VERSION)?;
+        let version = self.recorded.other_version()?;
         Some(format!("version {version} injected its drainer"))
     }
 

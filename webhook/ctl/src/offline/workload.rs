@@ -5,7 +5,7 @@ use std::slice;
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{
     CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext,
-    PodTemplate, PodView, WorkloadObject, decide, misplaced, remove, token,
+    PodTemplate, PodView, WorkloadObject, already_injected, decide, misplaced, remove, token,
 };
 use drainer::AdminAddress;
 use json_patch::jsonptr::Pointer;
@@ -148,10 +148,11 @@ impl WorkloadResult {
                 _ => (InjectionOutcome::Skipped, vec![reason], warnings),
             },
             // In a manifest, its author may have changed it.
-            Decision::Repair { changes, .. } => {
-                let reason = Code::AlreadyInjected.diagnostic("the pod has a drainer already");
-                (InjectionOutcome::AlreadyInjected, vec![reason], changes)
-            }
+            Decision::Repair { changes, .. } => (
+                InjectionOutcome::AlreadyInjected,
+                vec![already_injected()],
+                changes,
+            ),
             Decision::Deny { reasons, warnings } => (InjectionOutcome::Denied, reasons, warnings),
         };
         if !rejected.is_empty() && outcome != InjectionOutcome::NotRequested {
