@@ -45,9 +45,11 @@ pub(crate) fn list(states: &[SocketState]) -> io::Result<Vec<Socket>> {
 /// As [`list`].
 pub(crate) fn listening() -> io::Result<Sockets> {
     let mut all = Sockets::new();
-    let tcp = list(&[SocketState::Listen])?;
-    let udp = ["/proc/net/udp", "/proc/net/udp6"].map(|it| proc_net::read(it, proc_net::parse_udp));
-    for socket in tcp.into_iter().chain(udp.into_iter().flatten().flatten()) {
+    let mut sockets = list(&[SocketState::Listen])?;
+    sockets.extend(proc_net::read("/proc/net/udp", proc_net::parse_udp)?);
+    // Absent without IPv6.
+    let udp6 = proc_net::read("/proc/net/udp6", proc_net::parse_udp);
+    for socket in sockets.into_iter().chain(udp6.into_iter().flatten()) {
         let fits = all.len() < MAX_ADDRESSES || all.contains_key(&socket.local);
         if fits && !matches!(socket.local, AdminAddress::Path(_)) {
             let first = all.entry(socket.local).or_insert(socket.inode);

@@ -13,6 +13,7 @@ mod log_limiter;
 mod machine;
 mod server;
 pub mod settings;
+pub mod shutdown_manager;
 pub mod sidecar;
 pub mod text;
 mod webhook_client;

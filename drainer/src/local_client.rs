@@ -25,13 +25,16 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a response's body, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// Calls the hook of the drainer in this container that listens on `port`, and waits until it may return: without a
-/// timeout, since the drainer has deadlines for all it does.
+/// Calls the hook of the drainer in this container that listens on `port`, with the `flags` of a shutdown manager's hook, and
+/// waits until it may return: without a timeout, since the drainer has deadlines for all it does.
 ///
 /// # Errors
 /// If the drainer cannot be reached, or exits before it has responded.
-pub async fn drain(port: NonZeroU16) -> anyhow::Result<()> {
-    let response = call(port, MAX_ATTEMPTS, DRAIN_PATH).await;
+pub async fn drain(port: NonZeroU16, flags: &[String]) -> anyhow::Result<()> {
+    // Valid values have no other characters, and are shorter.
+    let is_other = |c: char| !c.is_ascii_alphanumeric() && !"&-=.:/,".contains(c);
+    let query = flags.join("&").replace(is_other, "_");
+    let response = call(port, MAX_ATTEMPTS, &format!("{DRAIN_PATH}?{query:.1000}")).await;
     let status = response.with_context(|| failure(port))?.status();
     if status != StatusCode::OK {
         bail!("the drainer responded with {status}");

@@ -79,12 +79,13 @@ impl Machine {
         match self.wait().await {
             Decision::StandBy | Decision::Wait(_) => return ControlFlow::Continue(()),
             Decision::Drain(end) => self.drain(end).await?,
-            Decision::DrainSoftly(since) => {
+            // Any client can call a hook without a token.
+            Decision::DrainSoftly(since) if self.monitor.config.manager.is_none() => {
                 if let Some(end) = self.drain_softly(since).await {
                     self.drain(end).await?;
                 }
             }
-            Decision::Release => {
+            Decision::Release | Decision::DrainSoftly(_) => {
                 info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
             }
             Decision::ReleaseDrainer => {
@@ -225,6 +226,7 @@ impl Machine {
     /// ends. If Envoy is still draining when the pod would be gone, neither does: its health is restored.
     async fn drain(&mut self, end: PodEnd) -> ControlFlow<()> {
         let monitor = &mut self.monitor;
+        monitor.apply_manager_flags(&self.signals.borrow().flags);
         let time_limit = monitor.config.settings.timing.time_limit();
         let pod_limit = monitor.config.grace_period.max(time_limit);
         let restore_at = end.envoy_hook_since + pod_limit + POD_EXIT_MARGIN;

@@ -9,6 +9,7 @@ use std::num::NonZeroU16;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
+use drainer::shutdown_manager::ManagerCommand;
 use drainer::{Config, DEFAULT_PORT, flags_help, local_client, sidecar};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,16 +18,23 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const EX_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
+    let mut words = env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let (program, words) = (words.next().unwrap_or_default(), Vec::from_iter(words));
+    let manager = ManagerCommand::recognize(&program, &words);
     let mut args = env::args_os().skip(1).peekable();
     let command = args.next();
     let command = command.as_deref().map(|command| command.to_string_lossy());
     let wants_help = (args.peek()).is_some_and(|arg| arg == "--help" || arg == "-h");
     let result = match command.as_deref() {
+        _ if let Some(manager) = manager => run_manager(&manager),
         Some("--help" | "-h" | "help") => print(&help()),
         Some("--version" | "-V") => print(concat!("drainer ", env!("CARGO_PKG_VERSION"), "\n")),
         Some("serve" | "drain" | "status") if wants_help => print(&help()),
         Some("serve") => match Config::parse(args) {
-            Ok(config) => serve(&config),
+            Ok(config) => {
+                log::init(config.log_level);
+                serve(&config)
+            }
             Err(errors) => return usage_error(&errors.join("\n")),
         },
         Some("drain") => drain(args),
@@ -62,13 +70,28 @@ fn help() -> String {
          drainer drain [--port PORT]               the sidecar's preStop hook; returns when the container may stop\n\
          drainer status [--port PORT] [-o json]    print the status of the drain\n\n\
          PORT is that of the sidecar [{DEFAULT_PORT}].\n\n\
+         As a shutdown manager: envoy shutdown-manager|shutdown of Envoy Gateway and of Contour, by the name of\n\
+         the program, and shutdown-manager of MARIN3R.\n\n\
          Flags of serve:\n{}",
         flags_help(),
     )
 }
 
+/// Runs a command of the shutdown manager whose image the drainer's has replaced.
+fn run_manager(command: &ManagerCommand<'_>) -> anyhow::Result<()> {
+    match command {
+        ManagerCommand::Serve(manager, flags) => {
+            log::init(tracing::Level::INFO);
+            serve(&manager.config(flags))
+        }
+        ManagerCommand::Shutdown(manager, flags) => {
+            let port = manager.config(&[]).settings.port;
+            block_on(local_client::drain(port, flags))
+        }
+    }
+}
+
 fn serve(config: &Config) -> anyhow::Result<()> {
-    log::init(config.log_level);
     block_on(async {
         // First of all, since the kernel ignores a signal to PID 1 without a handler.
         let mut terminate = signal(SignalKind::terminate())?;
@@ -94,7 +117,7 @@ async fn reap_orphans(mut child: Signal) {
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let (port, json) = parse_client_args(args)?;
     ensure!(!json, "`drain` prints nothing: remove `--output`");
-    block_on(local_client::drain(port))
+    block_on(local_client::drain(port, &[]))
 }
 
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {

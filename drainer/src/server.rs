@@ -6,10 +6,10 @@ pub(crate) mod connection;
 pub(crate) mod local_socket;
 pub(crate) mod port;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -23,11 +23,16 @@ use crate::drain::progress::{DrainPhase, Progress};
 use crate::log_limiter::LogLimiter;
 use crate::machine::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
 use crate::settings::token::Token;
+use crate::shutdown_manager::{MARIN3R, ShutdownManager};
 
 /// The drainer's HTTP server.
 pub(crate) struct Server {
     /// The token that hooks require.
     pub token: Token,
+    /// The shutdown manager whose paths it serves instead, without a token.
+    pub manager: Option<&'static ShutdownManager>,
+    /// The free places for calls of Envoy's hook without a token, by the address of the client.
+    pub open_hooks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     /// Where it records the open hooks, and what releases them.
     pub signals: watch::Sender<TerminationSignals>,
     /// What it returns as status.
@@ -57,6 +62,9 @@ const MAX_LOCAL_CONNECTIONS: usize = 8;
 
 /// Maximum number of waiting calls of the drainer's own hook, of which the kubelet makes one.
 pub(crate) const MAX_LOCAL_HOOKS: usize = 32;
+
+/// Maximum number of waiting calls of Envoy's hook from one address, without a token: the kubelet makes one.
+const MAX_OPEN_HOOKS: usize = 4;
 
 /// Maximum number of waiting calls of other containers' hooks, more than a pod has containers: a client with the token must
 /// leave places for Envoy's.
@@ -131,7 +139,7 @@ impl Server {
         loop {
             let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, client)) => {
                     let is_full = permits.available_permits() == 0;
                     if is_full || pending.len() >= 2 * max_connections {
                         pending.retain(|it| !it.is_closed());
@@ -143,7 +151,8 @@ impl Server {
                     pending.push_back(evict);
                     let (server, permit) = (self.clone(), permit.expect("never closed"));
                     tokio::spawn(async move {
-                        let respond = async |it: String| server.port_response(&it).await;
+                        let client = client.ip();
+                        let respond = async |it: String| server.port_response(&it, client).await;
                         let evicted = timeout(HEAD_TIMEOUT, evicted);
                         connection::serve(stream, evicted, respond).await;
                         drop(permit);
@@ -156,6 +165,7 @@ impl Server {
 
     /// Responds to a process of the drainer's container. Its hook gives up the `permit` of a connection without a request.
     async fn local_response(&self, request: &str, permit: OwnedSemaphorePermit) -> String {
+        let (request, query) = request.split_once('?').unwrap_or((request, ""));
         match request.split_once(' ') {
             Some(("GET", STATUS_PATH)) => {
                 let status = serde_json::to_string(&*self.progress.borrow());
@@ -163,6 +173,8 @@ impl Server {
             }
             Some(("GET", DRAIN_PATH)) => {
                 drop(permit);
+                let flags = query.split_terminator('&').map(str::to_owned).collect();
+                self.signals.send_modify(|signals| signals.flags = flags);
                 within(&self.local_hooks, self.hold(Hook::Drainer)).await
             }
             _ => not_found(),
@@ -171,7 +183,10 @@ impl Server {
 
     /// Responds to anybody: `GET /drained/TOKEN` is Envoy's hook, and `GET /drained/TOKEN/CONTAINER` that of another
     /// container, which waits but starts nothing.
-    async fn port_response(&self, request: &str) -> String {
+    async fn port_response(&self, request: &str, client: IpAddr) -> String {
+        if let Some(manager) = self.manager {
+            return self.respond_as(manager, request, client).await;
+        }
         let Some((method, hook)) = request.split_once(" /drained/") else {
             return not_found();
         };
@@ -183,6 +198,28 @@ impl Server {
             None => self.hold(Hook::Envoy).await,
             Some(_) => within(&self.container_hooks, self.hold_container_hook()).await,
         }
+    }
+
+    /// Responds to anybody as a shutdown manager.
+    async fn respond_as(&self, manager: &ShutdownManager, request: &str, client: IpAddr) -> String {
+        match request.strip_prefix("GET ") {
+            Some("/healthz") => response("200 OK", "OK\n"),
+            Some(path) if path == manager.hook_path => {
+                within(&self.open_hooks(client), self.hold(Hook::Envoy)).await
+            }
+            // The manager's own hook, which proves nothing.
+            Some("/drain") if *manager == MARIN3R => response("200 OK", "SIGTERM follows\n"),
+            _ => not_found(),
+        }
+    }
+
+    /// The free places of a client's address. Those of addresses without an open call are forgotten.
+    fn open_hooks(&self, client: IpAddr) -> Arc<Semaphore> {
+        let all = self.open_hooks.lock();
+        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, places| Arc::strong_count(places) > 1);
+        let new = || Arc::new(Semaphore::new(MAX_OPEN_HOOKS));
+        all.entry(client).or_insert_with(new).clone()
     }
 
     async fn hold(&self, hook: Hook) -> String {
@@ -237,12 +274,21 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::shutdown_manager::{CONTOUR, ENVOY_GATEWAY};
 
     const ENVOY_HOOK: &str = "GET /drained/0000000000000abc";
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const ENVOY: &str = "Envoy's hook";
+    const DRAINER: &str = "the drainer's hook";
 
-    fn server(progress: &watch::Sender<Progress>) -> Arc<Server> {
+    fn server(
+        progress: &watch::Sender<Progress>,
+        manager: Option<&'static ShutdownManager>,
+    ) -> Arc<Server> {
         Arc::new(Server {
             token: Token(0xabc),
+            manager,
+            open_hooks: Mutex::default(),
             signals: watch::Sender::default(),
             progress: progress.subscribe(),
             local_hooks: Semaphore::new(1),
@@ -251,14 +297,42 @@ mod tests {
         })
     }
 
+    /// The body of the response, or which hook is held.
+    async fn answer(server: &Server, request: &str, is_local: bool) -> String {
+        let permits = Arc::new(Semaphore::new(1));
+        let respond = async {
+            if is_local {
+                let permit = permits.clone().acquire_owned().await.unwrap();
+                server.local_response(request, permit).await
+            } else {
+                server.port_response(request, CLIENT).await
+            }
+        };
+        let mut respond = pin!(respond);
+        // Longer than the hook of another container waits for a drain.
+        match timeout(2 * CONTAINER_ALONE, &mut respond).await {
+            Ok(response) => response
+                .split_once("\r\n\r\n")
+                .unwrap()
+                .1
+                .trim_end()
+                .to_owned(),
+            Err(_) => {
+                let mut signals = server.signals.borrow().clone();
+                signals.record_sigterm(Instant::now());
+                let is_envoy_hook = signals.pod_end().is_some();
+                String::from(if is_envoy_hook { ENVOY } else { DRAINER })
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn routes_require_the_token_or_the_unix_socket() {
-        const ENVOY: &str = "Envoy's hook";
-        const DRAINER: &str = "the drainer's hook";
         let progress = watch::Sender::default();
-        let server = server(&progress);
-        let port = [
+        let server = server(&progress, None);
+        for (request, want) in [
             (ENVOY_HOOK, ENVOY),
+            ("GET /drained/0000000000000abc?x=y", "wrong token"),
             ("POST /drained/0000000000000abc", "not found"),
             (
                 "GET /drained/0000000000000abc/app",
@@ -274,43 +348,78 @@ mod tests {
             ("GET /drain", "not found"),
             ("GET /status", "not found"),
             ("GET /", "not found"),
-        ];
-        let local = [
+        ] {
+            assert_eq!(answer(&server, request, false).await, want, "{request}");
+        }
+        for (request, want) in [
             ("GET /drain", DRAINER),
             ("POST /drain", "not found"),
             ("GET /status", r#"{"phase":{"name":"standby"}}"#),
             (ENVOY_HOOK, "not found"),
-        ];
-        let permits = Arc::new(Semaphore::new(1));
-        let on_port = port.map(|row| (row, false)).into_iter();
-        for ((request, want), is_local) in on_port.chain(local.map(|row| (row, true))) {
-            let respond = async {
-                if is_local {
-                    let permit = permits.clone().acquire_owned().await.unwrap();
-                    server.local_response(request, permit).await
-                } else {
-                    server.port_response(request).await
-                }
-            };
-            let mut respond = pin!(respond);
-            // Longer than the hook of another container waits for a drain.
-            let body = match timeout(2 * CONTAINER_ALONE, &mut respond).await {
-                Ok(response) => response.split_once("\r\n\r\n").unwrap().1.to_owned(),
-                Err(_) => {
-                    let mut signals = server.signals.borrow().clone();
-                    signals.record_sigterm(Instant::now());
-                    let is_envoy_hook = signals.pod_end().is_some();
-                    String::from(if is_envoy_hook { ENVOY } else { DRAINER })
-                }
-            };
-            assert_eq!(body.trim_end(), want, "{request}, local: {is_local}");
+        ] {
+            assert_eq!(answer(&server, request, true).await, want, "{request}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn manager_has_the_paths_of_its_product_alone() {
+        let progress = watch::Sender::default();
+        for (manager, hook, drain) in [
+            (&ENVOY_GATEWAY, "GET /shutdown/ready", "not found"),
+            (&CONTOUR, "GET /shutdown", "not found"),
+            (&MARIN3R, "GET /shutdown", "SIGTERM follows"),
+        ] {
+            let server = server(&progress, Some(manager));
+            for (request, want) in [
+                ("GET /healthz", "OK"),
+                (hook, ENVOY),
+                ("GET /drain", drain),
+                ("POST /drain", "not found"),
+                ("POST /healthz", "not found"),
+                ("GET /drained/0000000000000abc", "not found"),
+                ("GET /drained/0000000000000000", "not found"),
+                ("GET /status", "not found"),
+            ] {
+                let got = answer(&server, request, false).await;
+                assert_eq!(got, want, "{request} of {manager:?}");
+            }
+            assert_eq!(answer(&server, "GET /drain?--a=b&--c", true).await, DRAINER);
+            assert_eq!(server.signals.borrow().flags, ["--a=b", "--c"]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_without_a_token_keep_no_other_out() {
+        let progress = watch::Sender::default();
+        let server = server(&progress, Some(&ENVOY_GATEWAY));
+        let call = |last: u8| {
+            let server = server.clone();
+            tokio::spawn(async move {
+                let client = Ipv4Addr::new(127, 0, 0, last).into();
+                server.port_response("GET /shutdown/ready", client).await
+            })
+        };
+        let mut flood: Vec<_> = (0..100).map(|_| call(2)).collect();
+        sleep(Duration::from_secs(1)).await;
+        let (refused, held): (Vec<_>, Vec<_>) = flood.drain(..).partition(|it| it.is_finished());
+        assert_eq!((refused.len(), held.len()), (96, MAX_OPEN_HOOKS));
+        let kubelet = call(1);
+        server.signals.send_modify(TerminationSignals::answer_hooks);
+        sleep(Duration::from_secs(1)).await;
+        server.signals.send_modify(TerminationSignals::answer_hooks);
+        assert!(kubelet.await.unwrap().ends_with("released\n"));
+        for call in held {
+            call.await.unwrap();
+        }
+        // Their places are free again, and forgotten with the next call.
+        assert_eq!(answer(&server, "GET /shutdown/ready", false).await, ENVOY);
+        assert_eq!(server.open_hooks.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]
     async fn last_place_evicts_the_oldest_connection_without_a_request() {
         let progress = watch::Sender::default();
-        let server = server(&progress);
+        let server = server(&progress, None);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { server.serve_port::<()>(listener, 3).await });

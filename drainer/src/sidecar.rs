@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Mutex;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -27,6 +28,8 @@ pub async fn run(config: &Config, sigterm: impl Future) {
     let progress = watch::Sender::new(Progress::default());
     let server = Server {
         token: config.token,
+        manager: config.manager,
+        open_hooks: Mutex::default(),
         signals: signals.clone(),
         progress: progress.subscribe(),
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),

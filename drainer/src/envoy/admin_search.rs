@@ -79,7 +79,8 @@ impl AdminSearch {
         let hints = annotated.iter().chain(&config.admin_hints);
         (!is_final).then(|| Self {
             hints: hints.cloned().collect(),
-            node_flags: config.host_network.then(|| config.envoy_flags.clone()),
+            node_flags: (config.host_network || config.manager.is_some())
+                .then(|| config.envoy_flags.clone()),
             own_port: config.settings.port,
             candidates: BTreeMap::new(),
         })

@@ -95,6 +95,15 @@ impl Monitor {
         }
     }
 
+    /// Sets what the flags of a shutdown manager's hook say.
+    pub(crate) fn apply_manager_flags(&mut self, flags: &[String]) {
+        if let Some(manager) = self.config.manager {
+            manager.apply(flags, &mut self.config);
+            self.rules.timing = self.config.settings.timing;
+            self.rules.exit_at_connections = self.config.settings.exit_at_connections;
+        }
+    }
+
     /// Makes a call that changes Envoy, and notes in [`Monitor::calls`] how Envoy has responded.
     pub(crate) async fn make_call(&mut self, call: AdminCall) -> Result<(), CallError> {
         self.calls.is_health_failed |= call == AdminCall::FailHealth;

@@ -22,6 +22,8 @@ pub(crate) struct TerminationSignals {
     pub(super) is_releasing: bool,
     /// How often hooks were released.
     releases: u64,
+    /// The flags of the drainer's hook, that of a shutdown manager.
+    pub(crate) flags: Vec<String>,
 }
 
 /// The proof that the pod ends: Envoy's hook, and the drainer's or SIGTERM, open at the same moment.

@@ -16,6 +16,7 @@ use crate::http_client::IN_MEMORY;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::health_failure_delay::HealthFailureDelay;
 use crate::settings::timing::Timing;
+use crate::shutdown_manager::{ENVOY_GATEWAY, ShutdownManager};
 
 /// What happens to the drainer.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -54,6 +55,9 @@ struct Scenario {
     /// The ports at which the admin interface is searched for; none if its address is annotated.
     hints: &'static [u16],
     health_failure_delay: HealthFailureDelay,
+    manager: Option<&'static ShutdownManager>,
+    /// The flags of the drainer's hook.
+    flags: &'static str,
     dir: TempDir,
 }
 
@@ -87,6 +91,8 @@ impl Scenario {
             port: |_| 9901,
             hints: &[],
             health_failure_delay: HealthFailureDelay::Auto,
+            manager: None,
+            flags: "",
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -135,6 +141,7 @@ impl Scenario {
             host_network: true,
             grace_period: self.grace_period,
             termination_log: self.dir.path().join("log"),
+            manager: self.manager,
             ..Config::new(crate::Token(0))
         };
         config.settings.timing = self.timing;
@@ -150,12 +157,16 @@ impl Scenario {
         }));
         for (second, event) in self.events.clone() {
             let (signals, record) = (signals.clone(), recorder());
+            let flags: Vec<_> = self.flags.split_whitespace().map(str::to_owned).collect();
             tasks.spawn_local(async move {
                 sleep_until(at(second)).await;
                 let (hook, end) = match event {
                     Event::Envoy => (Hook::Envoy, 1000.0),
                     Event::EnvoyUntil(end) => (Hook::Envoy, end),
-                    Event::Drainer => (Hook::Drainer, 1000.0),
+                    Event::Drainer => {
+                        signals.send_modify(|signals| signals.flags = flags);
+                        (Hook::Drainer, 1000.0)
+                    }
                     Event::Sigterm => {
                         signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
                         return;
@@ -464,6 +475,45 @@ async fn one_envoy_is_drained_softly_once() {
     let events: Vec<_> = (0..300).map(|second| (f64::from(second), Envoy)).collect();
     let log = calls(&Scenario::new(|_| IDLE, &events).run().await);
     assert_eq!(log, ["10 fail", "30 ok"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_without_a_token_drain_only_together() {
+    use Event::{Drainer, Envoy, EnvoyUntil, Sigterm};
+    let run = async |events: &[(f64, Event)], flags| {
+        let scenario = Scenario {
+            manager: Some(&ENVOY_GATEWAY),
+            flags,
+            ..Scenario::new(|_| BUSY, events)
+        };
+        format_log(&scenario.run().await)
+    };
+    let drained = |end| {
+        [
+            "1 fail".to_owned(),
+            "1 listeners".to_owned(),
+            format!("{end} Drainer returns"),
+            format!("{end} Envoy returns"),
+        ]
+    };
+    // A client that calls Envoy's hook without end.
+    let calls: Vec<_> = (0..20)
+        .map(|n| (f64::from(n) * 5.0, EnvoyUntil(60.0)))
+        .collect();
+    let log = run(&calls, "").await;
+    assert!(
+        log.iter().all(|event| event.ends_with("Envoy returns")),
+        "{log:?}"
+    );
+    assert_eq!(run(&[(1.0, Drainer)], "").await, ["31 Drainer returns"]);
+    assert_eq!(run(&[(1.0, Sigterm)], "").await, ["11 end"]);
+    // The pod ends: until the time-out, which a flag of the hook may set.
+    let both = [(0.5, Envoy), (1.0, Drainer)];
+    assert_eq!(run(&both, "").await[..4], drained(61));
+    let flags = "--drain-timeout=90s --unknown";
+    assert_eq!(run(&both, flags).await[..4], drained(91));
+    let flags = "--drain-timeout=90s --exit-at-connections=1";
+    assert_eq!(run(&both, flags).await[..4], drained(11));
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ const MAX_HEADERS: usize = 32;
 /// Timeout to write a response, which fits into the socket's buffer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves one request, and closes the connection. `respond` gets its method and its path without a query, as in
+/// Serves one request, and closes the connection. `respond` gets its method and its target, as in
 /// `GET /status`. The wait for its response has no timeout; it is cancelled if the client closes the connection. There is
 /// no response if `cancelled` completes before the request has arrived. What is not HTTP is answered with 400.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
@@ -73,8 +73,7 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<String> {
         match request.parse(&head) {
             Ok(httparse::Status::Complete(_)) => {
                 let target = request.path.unwrap_or_default();
-                let path = target.split('?').next().unwrap_or(target);
-                return Ok(format!("{} {path}", request.method.unwrap_or_default()));
+                return Ok(format!("{} {target}", request.method.unwrap_or_default()));
             }
             Ok(httparse::Status::Partial) if head.len() < MAX_HEAD => {}
             Ok(httparse::Status::Partial) | Err(_) => return Err(ErrorKind::InvalidData.into()),
@@ -133,7 +132,7 @@ mod tests {
         let split: &[&str] = &["GET /a?b=c", " HTTP/1.1\r\n", "Host: x\r\n\r", "\n"];
         let table: [(&[&str], &str, &str); 8] = [
             (&[whole], "200", "GET /a"),
-            (split, "200", "GET /a"),
+            (split, "200", "GET /a?b=c"),
             (&["POST /a/b HTTP/1.0\r\n\r\n"], "200", "POST /a/b"),
             (&["GET /a HTTP/1.1\r\n", ""], "", ""),
             (&[""], "", ""),

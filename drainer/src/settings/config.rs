@@ -12,8 +12,10 @@ use tracing::Level;
 use super::admin_address::{AdminAddress, EnvoyFlags};
 use super::readiness_probe::ReadinessProbe;
 use super::token::Token;
+use super::value::InvalidValue;
 use super::{ArgCondition, DrainSettings, SettingDefinition, drain_setting_definitions};
 use crate::settings_table;
+use crate::shutdown_manager::ShutdownManager;
 
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
@@ -47,6 +49,9 @@ pub struct Config {
     pub termination_log: PathBuf,
     /// The most verbose level that is logged.
     pub log_level: Level,
+    /// The shutdown manager in whose place it runs. Hooks have no token then, and only hints are asked for the admin interface,
+    /// since the pod may use the node's network.
+    pub manager: Option<&'static ShutdownManager>,
 }
 
 /// How the drainer calls the webhook, which it does only in a pod with a feature that needs it.
@@ -136,7 +141,14 @@ impl Config {
             webhook: WebhookAccess::default(),
             termination_log: TERMINATION_LOG.into(),
             log_level: Level::INFO,
+            manager: None,
         }
+    }
+
+    /// Sets the flag with this name.
+    pub(crate) fn set(&mut self, name: &str, text: &str) -> Result<(), InvalidValue> {
+        let flag = FLAGS.iter().find(|(flag, _)| flag.name == name);
+        flag.map_or(Ok(()), |(flag, _)| (flag.value)(self).set(text))
     }
 
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
@@ -306,6 +318,7 @@ mod tests {
             },
             termination_log: "/tmp/a b".into(),
             log_level: Level::DEBUG,
+            manager: None,
         });
     }
 
