@@ -38,7 +38,7 @@ pub enum ManagerCommand<'a> {
 pub static ENVOY_GATEWAY: ShutdownManager = ShutdownManager {
     hook_path: "/shutdown/ready",
     flags: &[
-        (READY_TIMEOUT, "drain-timeout"),
+        ("--ready-timeout", "ready-timeout"),
         ("--drain-timeout", "drain-timeout"),
         ("--min-drain-duration", "min-drain-duration"),
         ("--exit-at-connections", "exit-at-connections"),
@@ -62,8 +62,7 @@ pub static CONTOUR: ShutdownManager = ShutdownManager {
         ("--drain-delay", "drain-delay"),
         ("--check-delay", "min-drain-duration"),
         ("--min-open-connections", "exit-at-connections"),
-        // A drainer in its place calls that of Envoy from the start on.
-        ("--admin-address", ""),
+        ("--admin-address", "admin-address"),
         ("--admin-port", ""),
         ("--check-interval", ""),
         ("--ready-file", ""),
@@ -92,9 +91,8 @@ pub static MARIN3R: ShutdownManager = ShutdownManager {
     ],
 };
 
-/// The flag for how long Envoy Gateway's manager holds Envoy's hook, and how much longer that is than a drain.
+/// How much longer Envoy Gateway's manager holds Envoy's hook, by its flag `--ready-timeout`, than a drain takes.
 /// <https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/infrastructure/kubernetes/proxy/resource.go>
-const READY_TIMEOUT: &str = "--ready-timeout";
 const READY_MARGIN: Duration = Duration::from_secs(10);
 
 // === impl ManagerCommand ===
@@ -138,11 +136,13 @@ impl ShutdownManager {
             };
             let set = match self.flags.iter().find(|(flag, _)| *flag == name) {
                 None => Err(InvalidValue::new("flag", name, "unknown")),
-                Some((_, "")) => Ok(()),
+                Some((_, "ready-timeout")) => config.set("drain-timeout", value),
+                // The address is known from the start on.
+                Some((_, "" | "admin-address")) => Ok(()),
                 Some((_, setting)) => config.set(setting, value),
             };
             let timing = &mut config.settings.timing;
-            if name == READY_TIMEOUT && set.is_ok() {
+            if name == "--ready-timeout" && set.is_ok() {
                 timing.drain_timeout = timing.drain_timeout.saturating_sub(READY_MARGIN);
             }
             timing.min_drain_duration = timing.min_drain_duration.min(timing.drain_timeout);

@@ -196,6 +196,10 @@ fn skip_reason(
         let detail = format!("`{STATUS}` records a drainer, but the pod has none");
         return Some(Code::StatusWithoutDrainer.about("status", detail));
     }
+    if let Some(name) = shutdown_manager::find_drop_in(pod, &defaults.image) {
+        let detail = format!("the pod has a drainer already: `{name}`, its shutdown manager");
+        return Some(Code::AlreadyInjected.diagnostic(detail));
+    }
     match pod.annotation(ADOPT) {
         None | Some("false") => shutdown_manager::find(pod).err(),
         // Its shutdown manager is decided on with its settings.
@@ -217,7 +221,10 @@ mod tests {
         let context = PodContext::new(namespace, token(b""));
         match patch::find_drainer(&pod) {
             Some(_) => Some(Code::AlreadyInjected),
-            None => skip_reason(&pod, &context, &Defaults::new("", "drainers")).map(|it| it.code),
+            None => {
+                let defaults = Defaults::new("r/mirror:1", "drainers");
+                skip_reason(&pod, &context, &defaults).map(|it| it.code)
+            }
         }
     }
 
@@ -227,6 +234,10 @@ mod tests {
         let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
         let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
         let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
+        let drop_in = |image: &str, args: &[&str]| {
+            let manager = json!({"name": "shutdown-manager", "image": image, "args": args});
+            json!({"spec": {"containers": [hooked, manager]}})
+        };
         let table = [
             (json!({}), None),
             (
@@ -299,6 +310,30 @@ mod tests {
                 None,
             ),
             (json!({"spec": {"containers": [hooked]}}), None),
+            // The drainer's image in the place of that of Envoy Gateway and of MARIN3R.
+            (
+                drop_in("r/team/drainer:1", &["envoy", "shutdown-manager"]),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                drop_in(
+                    "r/team/drainer@sha256:0",
+                    &["shutdown-manager", "--port", "1"],
+                ),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                drop_in("r/mirror:1", &["envoy", "shutdown-manager"]),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                drop_in("r/mirror:2", &["envoy", "shutdown-manager"]),
+                Some(Code::UnknownShutdownManager),
+            ),
+            (
+                drop_in("drainer", &["serve"]),
+                Some(Code::UnknownShutdownManager),
+            ),
         ];
         for (pod, code) in table {
             assert_eq!(skip_code_of(&pod, Some("shop")), code, "{pod}");

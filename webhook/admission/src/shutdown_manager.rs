@@ -6,7 +6,7 @@
 
 mod shape;
 
-use self::shape::{CONTOUR, ENVOY_GATEWAY, Flag, FlagMeaning, Shape};
+use self::shape::{CONTOUR, Command, ENVOY_GATEWAY, Flag, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
@@ -42,6 +42,16 @@ const ENVOY: &str = "envoy";
 
 /// Maximum length of a hook in a message, in bytes.
 const MAX_QUOTED_HOOK_LEN: usize = 100;
+
+/// Returns the name of the container in which the drainer runs in the place of a shutdown manager: by its image, which has the
+/// usual name or is that of the installation, and by its arguments.
+pub(super) fn find_drop_in<'a>(pod: &'a PodView<'_>, image: &str) -> Option<&'a str> {
+    let is_drainer = |it: &Container<'_>| it.image_name().0 == "drainer" || it.image() == image;
+    let is_manager = |it: &Container<'_>| it.command_line().any(|word| word == MANAGER);
+    let mut containers = pod.long_running_containers();
+    let found = containers.find(|(_, it)| is_drainer(it) && is_manager(it));
+    found.map(|(_, container)| container.name())
+}
 
 /// Returns the adoption that a pod asks for; `None` if it has no shutdown manager.
 ///
@@ -102,21 +112,21 @@ fn adopt<'a>(
         return Err(format!("{annotation} requires the container `{MANAGER}`"));
     }
     shape.check_image(manager)?;
-    let served = shape.serve.parse(manager.command_line())?;
+    let served = shape.parse(Command::Serve, manager.command_line())?;
     let Some(Hook::Exec { command: shutdown }) = manager.short_hook() else {
-        let command = &shape.shutdown;
+        let command = format!("{} {}", shape.programs[0], Command::Shutdown);
         return Err(format!(
             "the preStop hook of `{MANAGER}` is not an `exec` of `{command}`"
         ));
     };
-    let shut_down = shape.shutdown.parse(shutdown.iter().map(String::as_str))?;
+    let shut_down = shape.parse(Command::Shutdown, shutdown.iter().map(String::as_str))?;
     let flags = || served.iter().chain(&shut_down);
-    let port = match flags().find(|flag| flag.meaning == FlagMeaning::Port) {
+    let port = match flags().find(|flag| flag.setting == "port") {
         Some(flag) => flag
             .value
             .parse()
             .map_err(|_| format!("`{flag}` is not a port"))?,
-        None => shape.port,
+        None => shape.manager.config(&[]).settings.port.get(),
     };
     if !manager.declares_no_port_but(port) {
         return Err(format!("`{MANAGER}` declares other ports than its {port}"));
@@ -161,12 +171,15 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
         return Err(format!("the command of `{ENVOY}` is not `{ENVOY}`"));
     }
     let hook = envoy.short_hook();
-    if !hook.is_some_and(|hook| hook.gets(shape.path, port)) {
+    if !hook.is_some_and(|hook| hook.gets(shape.manager.hook_path, port)) {
         let present = match envoy.pre_stop() {
             Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_QUOTED_HOOK_LEN)),
             None => "missing".to_owned(),
         };
-        let expected = format!("expected an `httpGet` of `{}` on port {port}", shape.path);
+        let expected = format!(
+            "expected an `httpGet` of `{}` on port {port}",
+            shape.manager.hook_path
+        );
         return Err(format!(
             "the preStop hook of `{ENVOY}` is {present}: {expected}"
         ));

@@ -4,10 +4,10 @@ use std::fmt;
 use std::iter;
 use std::slice;
 
+use drainer::shutdown_manager::{self, ShutdownManager as Manager};
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use self::FlagMeaning::{AdminSocket, Nothing, Port, Setting};
 use crate::excerpt::excerpt;
 use crate::pod::Container;
 
@@ -40,44 +40,30 @@ pub(super) struct Shape {
     pub versions: &'static str,
     /// The last segments of the names of the manager's images.
     pub images: &'static [&'static str],
-    /// The manager's command line.
-    pub serve: CommandLine,
-    /// The manager's preStop hook.
-    pub shutdown: CommandLine,
-    /// The path and the port of Envoy's preStop hook.
-    pub path: &'static str,
-    pub port: u16,
-    /// What the manager does without any flag, as values of settings.
+    /// The names of its program.
+    pub programs: &'static [&'static str],
+    /// What it serves, and what its flags mean.
+    pub manager: &'static Manager,
+    /// What it does without any flag, as values of settings, besides the listeners that it does not count.
     pub settings: &'static [(&'static str, &'static str)],
 }
 
-/// The words that start a program, and the flags that may follow.
-#[derive(Debug)]
-pub(super) struct CommandLine {
-    /// The names of the program.
-    pub programs: &'static [&'static str],
-    pub words: &'static [&'static str],
-    pub flags: &'static [(&'static str, FlagMeaning)],
-}
-
-/// What a flag of the manager means for the drainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlagMeaning {
-    /// The value is the default of this setting.
-    Setting(&'static str),
-    /// The path of the admin's Unix socket.
-    AdminSocket,
-    /// The port on which the manager listens.
-    Port,
-    /// It concerns the manager alone.
-    Nothing,
+/// A command of a shutdown manager: the words after the name of the program.
+#[derive(Debug, Clone, Copy, Display)]
+pub(super) enum Command {
+    #[strum(to_string = "envoy shutdown-manager")]
+    Serve,
+    /// Its preStop hook.
+    #[strum(to_string = "envoy shutdown")]
+    Shutdown,
 }
 
 /// A flag in a command line.
 #[derive(Debug)]
 pub(super) struct Flag<'t> {
     name: &'static str,
-    pub meaning: FlagMeaning,
+    /// The setting that it is; empty if it has no effect on a drain.
+    pub setting: &'static str,
     pub value: &'t str,
 }
 
@@ -90,12 +76,14 @@ impl Shape {
     /// Returns true if the container is started by the manager's program.
     pub(super) fn starts(&self, container: &Container<'_>) -> bool {
         let program = container.command_line().next();
-        program.is_some_and(|program| self.serve.programs.contains(&program))
+        program.is_some_and(|program| self.programs.contains(&program))
     }
 
     /// The values that the manager has without any flag.
     pub(super) fn defaults(&self) -> impl Iterator<Item = ManagerDefault> {
-        let settings = self.settings.iter();
+        let all = self.manager.settings.iter();
+        let ignored = all.filter(|(setting, _)| *setting == "ignore-listeners");
+        let settings = self.settings.iter().chain(ignored);
         settings.map(|(setting, value)| ManagerDefault {
             setting,
             value: (*value).to_owned(),
@@ -116,33 +104,30 @@ impl Shape {
             _ => format!("the image of its manager is called `{name}`: expected `{wanted}`"),
         })
     }
-}
 
-// === impl CommandLine ===
-
-impl CommandLine {
     /// Returns the flags in the words of a command line.
     ///
     /// # Errors
     /// With the first word that is not expected.
     pub(super) fn parse<'t>(
         &self,
+        command: Command,
         words: impl IntoIterator<Item = &'t str>,
     ) -> Result<Vec<Flag<'t>>, String> {
         let mut words = words.into_iter();
+        let command = command.to_string();
+        let line = format!("`{} {command}` of its manager", self.programs[0]);
         let unexpected = |word: &str| {
             let word = excerpt(word, MAX_WORD_LEN);
-            format!("`{word}` is not expected in `{self}` of its manager")
+            format!("`{word}` is not expected in {line}")
         };
-        let expected = iter::once(self.programs).chain(self.words.iter().map(slice::from_ref));
-        for expected in expected {
+        let arguments: Vec<_> = command.split(' ').collect();
+        let arguments = arguments.iter().map(slice::from_ref);
+        for expected in iter::once(self.programs).chain(arguments) {
             match words.next() {
                 Some(word) if expected.contains(&word) => {}
                 Some(word) => return Err(unexpected(word)),
-                None => {
-                    let word = expected[0];
-                    return Err(format!("`{word}` is missing in `{self}` of its manager"));
-                }
+                None => return Err(format!("`{}` is missing in {line}", expected[0])),
             }
         }
         let mut flags = Vec::new();
@@ -151,27 +136,20 @@ impl CommandLine {
                 Some((name, value)) => (name, Some(value)),
                 None => (word, words.next()),
             };
-            let mut known = self.flags.iter();
-            let Some((name, meaning)) = known.find(|(known, _)| *known == name) else {
+            let mut known = self.manager.flags.iter();
+            let Some((name, setting)) = known.find(|(known, _)| *known == name) else {
                 return Err(unexpected(word));
             };
             let Some(value) = value else {
-                return Err(format!("`{name}` has no value in `{self}` of its manager"));
+                return Err(format!("`{name}` has no value in {line}"));
             };
             flags.push(Flag {
                 name,
-                meaning: *meaning,
+                setting,
                 value,
             });
         }
         Ok(flags)
-    }
-}
-
-/// Formats the words without flags.
-impl fmt::Display for CommandLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.programs[0], self.words.join(" "))
     }
 }
 
@@ -180,14 +158,14 @@ impl fmt::Display for CommandLine {
 impl Flag<'_> {
     /// The default that it is; `None` if it changes nothing.
     pub(super) fn default(&self) -> Option<ManagerDefault> {
-        let value = self.value.to_owned();
-        let (setting, value) = match self.meaning {
-            Setting(setting) => (setting, value),
-            AdminSocket => ("admin-address", format!("unix:{value}")),
-            Port | Nothing => return None,
+        let value = match self.setting {
+            // The drainer has a port of its own, and the manager's hook has the timeout too.
+            "" | "port" | "ready-timeout" => return None,
+            "admin-address" => format!("unix:{}", self.value),
+            _ => self.value.to_owned(),
         };
         Some(ManagerDefault {
-            setting,
+            setting: self.setting,
             value,
             origin: excerpt(&self.to_string(), MAX_WORD_LEN),
         })
@@ -207,42 +185,16 @@ pub(super) const ENVOY_GATEWAY: Shape = Shape {
     product: ManagerProduct::EnvoyGateway,
     versions: "1.4 to 1.9",
     images: &["gateway", "gateway-dev", "envoy-gateway"],
-    serve: CommandLine {
-        programs: &["envoy-gateway"],
-        words: &["envoy", "shutdown-manager"],
-        flags: &[("--ready-timeout", Nothing)],
-    },
-    // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy.go
-    shutdown: CommandLine {
-        programs: &["envoy-gateway"],
-        words: &["envoy", "shutdown"],
-        flags: &[
-            ("--drain-timeout", Setting("drain-timeout")),
-            ("--min-drain-duration", Setting("min-drain-duration")),
-            ("--exit-at-connections", Setting("exit-at-connections")),
-            // Since 1.9.
-            (
-                "--health-check-failure-delay",
-                Setting("health-failure-delay"),
-            ),
-        ],
-    },
-    path: "/shutdown/ready",
-    port: 19002,
-    // It does not count the connections of its metrics and its readiness probes.
-    // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy/shutdown_manager.go
+    programs: &["envoy-gateway"],
+    manager: &shutdown_manager::ENVOY_GATEWAY,
     settings: &[
         ("admin-address", "127.0.0.1:19000"),
         ("drain-timeout", "60s"),
-        ("ignore-listeners", "19001,19003"),
     ],
 };
 
-/// Contour's, in its own manifests and in its Helm chart.
-const CONTOUR_PROGRAMS: &[&str] = &["/bin/contour", "contour"];
-
 /// That of Contour, as its example manifests, its provisioner and its Helm chart run it. Envoy's readiness probe calls
-/// a listener of Envoy's own, port 8002.
+/// a listener of Envoy's own, port 8002. It drains until the grace period ends.
 /// <https://github.com/projectcontour/contour/blob/v1.33.6/examples/contour/03-envoy.yaml>
 /// <https://github.com/projectcontour/contour/blob/v1.33.6/internal/provisioner/objects/dataplane/dataplane.go>
 /// <https://github.com/projectcontour/helm-charts/blob/main/charts/contour/templates/envoy/daemonset.yaml>
@@ -250,35 +202,8 @@ pub(super) const CONTOUR: Shape = Shape {
     product: ManagerProduct::Contour,
     versions: "1.24 to 1.33",
     images: &["contour"],
-    // https://github.com/projectcontour/contour/blob/v1.33.6/cmd/contour/shutdownmanager.go
-    serve: CommandLine {
-        programs: CONTOUR_PROGRAMS,
-        words: &["envoy", "shutdown-manager"],
-        flags: &[("--serve-port", Port), ("--ready-file", Nothing)],
-    },
-    shutdown: CommandLine {
-        programs: CONTOUR_PROGRAMS,
-        words: &["envoy", "shutdown"],
-        flags: &[
-            ("--drain-delay", Setting("drain-delay")),
-            ("--check-delay", Setting("min-drain-duration")),
-            ("--min-open-connections", Setting("exit-at-connections")),
-            ("--admin-address", AdminSocket),
-            ("--admin-port", Nothing),
-            ("--check-interval", Nothing),
-            ("--ready-file", Nothing),
-        ],
-    },
-    path: "/shutdown",
-    port: 8090,
-    // It drains until the grace period ends. It does not count the connections of the listeners with the stat prefix
-    // `stats` or `envoy-admin`.
-    // https://github.com/projectcontour/contour/blob/v1.33.6/internal/envoy/v3/stats.go
-    settings: &[
-        ("admin-address", "unix:/admin/admin.sock"),
-        (
-            "ignore-listeners",
-            "envoy-admin,health,health-om-enforced,stats,stats-health",
-        ),
-    ],
+    // In its own manifests and in its Helm chart.
+    programs: &["/bin/contour", "contour"],
+    manager: &shutdown_manager::CONTOUR,
+    settings: &[("admin-address", "unix:/admin/admin.sock")],
 };
