@@ -8,6 +8,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::command;
 
+/// The drainer.
+pub(crate) const DRAINER_IMAGE: &str = concat!("localhost/drainer:", env!("CARGO_PKG_VERSION"));
+
 /// The drainer under another name, in place of its next version. It contains `pod-tools` too.
 pub(crate) const NEXT_DRAINER_IMAGE: &str =
     concat!("localhost/next-drainer:", env!("CARGO_PKG_VERSION"));

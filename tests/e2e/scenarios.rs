@@ -35,7 +35,7 @@ use crate::scenario::{Scenario, WebhookScope};
 use crate::traffic::Requests;
 
 use admin::CALLS;
-use adopt::Product;
+use adopt::{Manager, Product};
 use order::{AtSigterm, Failing, HOOKS, NATIVE};
 use redirect::EXCLUDE_DRAINER;
 use second_webhook::Order;
@@ -79,10 +79,14 @@ const HEAVY: &[Scenario] = scenarios! {
 /// Scenarios about endpoints, with a light load. Those that measure a pod's end are the first, since the last ones of
 /// [`ADMISSION`] keep the API server busy.
 const ENDPOINTS: &[Scenario] = scenarios! {
-    Shared "adopt-gateway" => adopt::loses_no_request(Product::envoy_gateway()):
+    Shared "adopt-gateway" => adopt::loses_no_request(Product::envoy_gateway(), Manager::Adopted):
         "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 14 s beside an idle client";
-    Shared "adopt-contour" => adopt::loses_no_request(Product::contour()):
+    Shared "adopt-contour" => adopt::loses_no_request(Product::contour(), Manager::Adopted):
         "an adopted pod of Contour loses no request behind endpoints that lag 15 s, and ends within 14 s beside an idle client";
+    Shared "drop-in-gateway" => adopt::loses_no_request(Product::envoy_gateway(), Manager::DropIn):
+        "so does a pod of Envoy Gateway whose manager has the drainer's image";
+    Shared "drop-in-contour" => adopt::loses_no_request(Product::contour(), Manager::DropIn):
+        "so does a pod of Contour whose manager has the drainer's image";
     Shared "drill-lag" => drill::find_losses(Setting::BehindLag):
         "drills behind endpoints that lag 15 s find losses of SIGTERM, a sleep of 15 s and both managers, and none of a drainer";
     Dedicated "drill-sole" => drill::find_losses(Setting::SolePod):

@@ -46,5 +46,7 @@ mod sidecar_envoys;
 mod serve;
 // The admission server: TLS, limits, eviction, shutdown.
 mod server;
+// The drainer in the place of Envoy Gateway's shutdown manager.
+mod shutdown_manager;
 // Whether the pod, Envoy or the drainer terminates, by the hooks and signals that arrive.
 mod termination_signals;

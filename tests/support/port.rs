@@ -54,7 +54,8 @@ impl Port {
         self.number
     }
 
-    fn claim(number: u16) -> Option<Self> {
+    /// Claims this port, if it is free.
+    pub fn claim(number: u16) -> Option<Self> {
         let name = SocketAddr::from_abstract_name(format!("envoy-drainer/port/{number}")).ok()?;
         let claim = UnixListener::bind_addr(&name).ok()?;
         is_free(number).then_some(Self {

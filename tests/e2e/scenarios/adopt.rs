@@ -1,5 +1,5 @@
-//! Pods as Envoy Gateway and Contour build them, with a real Envoy: with the annotation `adopt`, and with the shutdown
-//! manager that they have otherwise, the real one.
+//! Pods as Envoy Gateway and Contour build them, with a real Envoy: with the annotation `adopt`, with the drainer's image in
+//! the place of the shutdown manager's, and with the real one.
 
 use std::time::Duration;
 
@@ -41,6 +41,14 @@ pub(super) struct Product {
     volume: Value,
 }
 
+/// What drains the pods of a product.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manager {
+    Adopted,
+    Own,
+    DropIn,
+}
+
 /// What is observed of pods that are rolled and deleted.
 pub(super) struct Observation {
     /// The load during the rollouts.
@@ -49,17 +57,23 @@ pub(super) struct Observation {
     pub(super) end: Option<Duration>,
 }
 
-/// Adopted pods of a product lose no request in rollouts behind endpoints that lag, and do not wait for an idle client.
-/// [`super::drill`] drills the same pods with their manager.
-pub(crate) async fn loses_no_request(fixture: &ClusterFixture<'_>, of: Product) -> Result<()> {
+/// Pods of a product that this drains lose no request in rollouts behind endpoints that lag, and do not wait for an idle
+/// client. [`super::drill`] drills the same pods with their own manager.
+pub(crate) async fn loses_no_request(
+    fixture: &ClusterFixture<'_>,
+    of: Product,
+    by: Manager,
+) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut deployment = deployment(2, upstream)?;
-    of.change(&mut deployment["spec"]["template"], true)?;
+    of.change(&mut deployment["spec"]["template"], by)?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let report = roll_behind_lag(fixture, &edge).await?;
     let end = end_with_idle_client(fixture, &edge).await?;
-    fixture.report_drains(&namespace)?;
+    if by == Manager::Adopted {
+        fixture.report_drains(&namespace)?;
+    }
     Observation { report, end }.ensure(Requests::Survive)
 }
 
@@ -142,8 +156,8 @@ impl Product {
         }
     }
 
-    /// Turns the pod template of a [`deployment`] into the product's, which asks for adoption or keeps its manager.
-    pub(super) fn change(self, template: &mut Value, adopts: bool) -> Result<()> {
+    /// Turns the pod template of a [`deployment`] into the product's.
+    pub(super) fn change(self, template: &mut Value, by: Manager) -> Result<()> {
         let Self {
             labels,
             admin,
@@ -178,12 +192,16 @@ impl Product {
         envoy["readinessProbe"]["httpGet"]["port"] = json!(ready_port);
         envoy["lifecycle"]["preStop"]["httpGet"] = hook;
         envoy["volumeMounts"] = manager["volumeMounts"].clone();
-        if adopts {
-            template["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("true");
-        } else {
-            manager["image"] = json!(images::POD_TOOLS_IMAGE);
-            manager["command"] = json!([program]);
-            manager["lifecycle"]["preStop"]["exec"]["command"][0] = json!(program);
+        match by {
+            Manager::Adopted => {
+                template["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("true");
+            }
+            Manager::Own => {
+                manager["image"] = json!(images::POD_TOOLS_IMAGE);
+                manager["command"] = json!([program]);
+                manager["lifecycle"]["preStop"]["exec"]["command"][0] = json!(program);
+            }
+            Manager::DropIn => manager["image"] = json!(images::DRAINER_IMAGE),
         }
         containers(template)?.push(manager);
         Ok(())

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::binaries;
 use tests::drill_reports::{self, PodEnd, Setting};
 
-use super::adopt::Product;
+use super::adopt::{Manager, Product};
 use super::http3;
 use super::lag::{self, EndpointMirror};
 use crate::cluster_fixture::ClusterFixture;
@@ -93,8 +93,8 @@ fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
             envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
             Ok(())
         }
-        PodEnd::EnvoyGateway => Product::envoy_gateway().change(template, false),
-        PodEnd::Contour => Product::contour().change(template, false),
+        PodEnd::EnvoyGateway => Product::envoy_gateway().change(template, Manager::Own),
+        PodEnd::Contour => Product::contour().change(template, Manager::Own),
     }
 }
 
