@@ -82,10 +82,10 @@ fn run_manager(command: &ManagerCommand<'_>) -> anyhow::Result<()> {
     match command {
         ManagerCommand::Serve(manager, flags) => {
             log::init(tracing::Level::INFO);
-            serve(&manager.config(flags))
+            serve(&Config::for_manager(manager, flags))
         }
         ManagerCommand::Shutdown(manager, flags) => {
-            let port = manager.config(&[]).settings.port;
+            let port = Config::for_manager(manager, &[]).settings.port;
             block_on(local_client::drain(port, flags))
         }
     }

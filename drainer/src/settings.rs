@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub mod duration;
 pub(crate) mod health_failure_delay;
 pub(crate) mod listener_selector;
+mod manager_flags;
 pub(crate) mod readiness_probe;
 pub(crate) mod timing;
 pub(crate) mod token;

@@ -3,14 +3,6 @@
 //!
 //! Their hooks have no token. So Envoy's hook alone, which any client in the pod's network can call, never drains.
 
-use std::time::Duration;
-
-use tracing::warn;
-
-use crate::settings::config::Config;
-use crate::settings::token::Token;
-use crate::settings::value::InvalidValue;
-
 /// The shutdown manager of a product.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ShutdownManager {
@@ -91,10 +83,6 @@ pub static MARIN3R: ShutdownManager = ShutdownManager {
     ],
 };
 
-/// How much longer Envoy Gateway's manager holds Envoy's hook, by its flag `--ready-timeout`, than a drain takes.
-/// <https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/infrastructure/kubernetes/proxy/resource.go>
-const READY_MARGIN: Duration = Duration::from_secs(10);
-
 // === impl ManagerCommand ===
 
 impl<'a> ManagerCommand<'a> {
@@ -112,47 +100,6 @@ impl<'a> ManagerCommand<'a> {
     }
 }
 
-// === impl ShutdownManager ===
-
-impl ShutdownManager {
-    /// The configuration of a drainer in its place, with these flags of the manager. Logs those that it ignores.
-    pub fn config(&'static self, flags: &[String]) -> Config {
-        let mut config = Config::new(Token(0));
-        config.manager = Some(self);
-        for (name, value) in self.settings {
-            drop(config.set(name, value));
-        }
-        self.apply(flags, &mut config);
-        config
-    }
-
-    /// Sets what the `flags` say. Logs those that are unknown or invalid, which change nothing.
-    pub(crate) fn apply(&self, flags: &[String], config: &mut Config) {
-        let mut words = flags.iter();
-        while let Some(word) = words.next() {
-            let (name, value) = match word.split_once('=') {
-                Some(pair) => pair,
-                None => (&**word, words.next().map_or("", String::as_str)),
-            };
-            let set = match self.flags.iter().find(|(flag, _)| *flag == name) {
-                None => Err(InvalidValue::new("flag", name, "unknown")),
-                Some((_, "ready-timeout")) => config.set("drain-timeout", value),
-                // The address is known from the start on.
-                Some((_, "" | "admin-address")) => Ok(()),
-                Some((_, setting)) => config.set(setting, value),
-            };
-            let timing = &mut config.settings.timing;
-            if name == "--ready-timeout" && set.is_ok() {
-                timing.drain_timeout = timing.drain_timeout.saturating_sub(READY_MARGIN);
-            }
-            timing.min_drain_duration = timing.min_drain_duration.min(timing.drain_timeout);
-            if let Err(error) = set {
-                warn!(flag = name, %error, "A flag of the shutdown manager is ignored");
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,14 +109,14 @@ mod tests {
     }
 
     /// What a command line is: the port of the manager, and the role with the flags.
-    fn recognized(line: &str) -> Option<(u16, String)> {
+    fn recognized(line: &str) -> Option<(&'static str, String)> {
         let (program, args) = line.split_once(' ').unwrap_or((line, ""));
         let args = words(args);
         let (manager, role, flags) = match ManagerCommand::recognize(program, &args)? {
             ManagerCommand::Serve(manager, flags) => (manager, "serve", flags),
             ManagerCommand::Shutdown(manager, flags) => (manager, "shutdown", flags),
         };
-        let port = manager.config(&[]).settings.port.get();
+        let (_, port) = manager.settings[0];
         Some((port, format!("{role} {}", flags.join(" "))))
     }
 
@@ -178,21 +125,21 @@ mod tests {
         let table = [
             (
                 "envoy-gateway envoy shutdown-manager",
-                Some((19002, "serve ")),
+                Some(("19002", "serve ")),
             ),
             (
                 "/usr/local/bin/envoy-gateway envoy shutdown --drain-timeout=90s",
-                Some((19002, "shutdown --drain-timeout=90s")),
+                Some(("19002", "shutdown --drain-timeout=90s")),
             ),
             (
                 "/bin/contour envoy shutdown-manager --serve-port 1",
-                Some((8090, "serve --serve-port 1")),
+                Some(("8090", "serve --serve-port 1")),
             ),
-            ("contour envoy shutdown", Some((8090, "shutdown "))),
-            ("/drainer envoy shutdown-manager", Some((19002, "serve "))),
+            ("contour envoy shutdown", Some(("8090", "shutdown "))),
+            ("/drainer envoy shutdown-manager", Some(("19002", "serve "))),
             (
                 "/drainer shutdown-manager --port 8091",
-                Some((8090, "serve --port 8091")),
+                Some(("8090", "serve --port 8091")),
             ),
             ("contour bootstrap /config/envoy.json", None),
             ("envoy-gateway envoy", None),
@@ -202,97 +149,6 @@ mod tests {
         for (line, want) in table {
             let want = want.map(|(port, rest)| (port, rest.to_owned()));
             assert_eq!(recognized(line), want, "{line}");
-        }
-    }
-
-    /// The values that differ from those without flags.
-    fn changed(manager: &'static ShutdownManager, flags: &str) -> Vec<String> {
-        let (with, without) = (manager.config(&words(flags)), manager.config(&[]));
-        let without = without.args();
-        let mut args = with.args();
-        args.retain(|arg| !without.contains(arg));
-        args
-    }
-
-    #[test]
-    fn flags_become_settings_and_unknown_or_invalid_ones_change_nothing() {
-        let table: [(&'static ShutdownManager, &str, &[&str]); 12] = [
-            (&ENVOY_GATEWAY, "--ready-timeout=70s", &[]),
-            (
-                &ENVOY_GATEWAY,
-                "--ready-timeout=610s",
-                &["--drain-timeout=600s"],
-            ),
-            (
-                &ENVOY_GATEWAY,
-                "--drain-timeout=90s --min-drain-duration 400ms --exit-at-connections=2 --health-check-failure-delay=1m0s",
-                &[
-                    "--min-drain-duration=400ms",
-                    "--drain-timeout=90s",
-                    "--health-failure-delay=60s",
-                    "--exit-at-connections=2",
-                ],
-            ),
-            // It ends at its time-out all the same.
-            (
-                &ENVOY_GATEWAY,
-                "--drain-timeout=5s",
-                &["--min-drain-duration=5s", "--drain-timeout=5s"],
-            ),
-            (
-                &ENVOY_GATEWAY,
-                "--new-flag=1 --drain-timeout=90s",
-                &["--drain-timeout=90s"],
-            ),
-            (&ENVOY_GATEWAY, "--drain-timeout=soon --new-flag", &[]),
-            (
-                &CONTOUR,
-                "--serve-port=8091 --ready-file=/x --check-interval 9s --admin-address=/admin/admin.sock",
-                &["--port=8091"],
-            ),
-            (
-                &CONTOUR,
-                "--drain-delay=3s --check-delay=0s --min-open-connections=1",
-                &[
-                    "--drain-delay=3s",
-                    "--min-drain-duration=0s",
-                    "--exit-at-connections=1",
-                ],
-            ),
-            // The drainer has asked for the other all the time.
-            (&CONTOUR, "--admin-address=/other.sock", &[]),
-            (&MARIN3R, "--port 8091", &["--port=8091"]),
-            (&MARIN3R, "--check-drain-delay=15", &[]),
-            (&MARIN3R, "", &[]),
-        ];
-        for (manager, flags, want) in table {
-            assert_eq!(changed(manager, flags), want, "{flags}");
-        }
-    }
-
-    #[test]
-    fn drainer_has_the_defaults_of_the_manager() {
-        let table = [
-            (
-                &ENVOY_GATEWAY,
-                "--port=19002 --drain-timeout=60s --admin-hints=127.0.0.1:19000,[::1]:19000,127.0.0.1:9001 \
-                 --ignore-listeners=19001,19003",
-            ),
-            (
-                &CONTOUR,
-                "--port=8090 --drain-timeout=285s --admin-hints=unix:/admin/admin.sock \
-                 --ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health",
-            ),
-            (
-                &MARIN3R,
-                "--port=8090 --drain-timeout=285s --admin-hints=127.0.0.1:9901",
-            ),
-        ];
-        for (manager, want) in table {
-            let args = manager.config(&[]).args();
-            for arg in words(want) {
-                assert!(args.contains(&arg), "{arg} is not in {args:?}");
-            }
         }
     }
 }

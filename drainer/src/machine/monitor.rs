@@ -97,11 +97,9 @@ impl Monitor {
 
     /// Sets what the flags of a shutdown manager's hook say.
     pub(crate) fn apply_manager_flags(&mut self, flags: &[String]) {
-        if let Some(manager) = self.config.manager {
-            manager.apply(flags, &mut self.config);
-            self.rules.timing = self.config.settings.timing;
-            self.rules.exit_at_connections = self.config.settings.exit_at_connections;
-        }
+        self.config.apply_manager_flags(flags);
+        self.rules.timing = self.config.settings.timing;
+        self.rules.exit_at_connections = self.config.settings.exit_at_connections;
     }
 
     /// Makes a call that changes Envoy, and notes in [`Monitor::calls`] how Envoy has responded.

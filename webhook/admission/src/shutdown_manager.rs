@@ -6,6 +6,8 @@
 
 mod shape;
 
+use drainer::Config;
+
 use self::shape::{CONTOUR, Command, ENVOY_GATEWAY, Flag, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
@@ -126,7 +128,7 @@ fn adopt<'a>(
             .value
             .parse()
             .map_err(|_| format!("`{flag}` is not a port"))?,
-        None => shape.manager.config(&[]).settings.port.get(),
+        None => Config::for_manager(shape.manager, &[]).settings.port.get(),
     };
     if !manager.declares_no_port_but(port) {
         return Err(format!("`{MANAGER}` declares other ports than its {port}"));
