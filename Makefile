@@ -35,6 +35,7 @@ help: ## Print this help
 DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
 .PHONY: demo
 demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy under load
+	@echo 'The first build takes about ten minutes and 2 GB; the demo takes a minute.'
 	@cargo build --locked --package demo --package drainer --package webhook --no-default-features --bins
 	@DRAINER=$(DEBUG)/drainer ENVOY_DRAINER=$(DEBUG)/envoy-drainer $(DEBUG)/demo
 

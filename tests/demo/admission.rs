@@ -16,9 +16,8 @@ const IMAGE: &str = "localhost/drainer:0.1.0";
 /// How long the webhook may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Column at which values are wrapped, and their indentation.
-const WIDTH: usize = 96;
-const INDENT: &str = "       ";
+/// Maximum length of a line, in characters.
+const WIDTH: usize = 99;
 
 /// Starts `envoy-drainer serve`, and sends it an AdmissionReview, with its certificate verified. Returns the JSON patch
 /// of the response.
@@ -41,17 +40,11 @@ pub(crate) async fn admit(review: &Value) -> Result<Value> {
     Ok(serde_json::from_slice(&STANDARD.decode(patch)?)?)
 }
 
-/// Renders an operation of a patch with its value, which is wrapped.
+/// Renders an operation of a patch in one line, which may end before the value.
 pub(crate) fn render(operation: &str, path: &str, value: &Value) -> String {
-    let mut text = format!("   {operation} {path}\n{INDENT}");
-    let mut column = INDENT.len();
-    for part in value.to_string().split_inclusive(',') {
-        if column + part.len() > WIDTH && column > INDENT.len() {
-            text.push_str(&format!("\n{INDENT}"));
-            column = INDENT.len();
-        }
-        text.push_str(part);
-        column += part.len();
+    let line = format!("   {operation} {path} {value}");
+    match line.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
-    text
 }

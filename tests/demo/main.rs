@@ -8,7 +8,7 @@ mod shop;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::load::FailureKind;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -57,12 +57,11 @@ async fn run_demo() -> Result<bool> {
     );
     let review = cluster.review()?;
     let mut pod = review["request"]["object"].clone();
-    screen.note(&admission::render(
-        "pod",
-        "",
-        &pod["metadata"]["annotations"],
-    ));
+    let annotations = &pod["metadata"]["annotations"];
+    screen.note(&admission::render("pod", "annotations", annotations));
     let without = parse_pod(&pod)?;
+    let mut sleeping = pod.clone();
+    sleeping["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 15}}});
     let patch = admission::admit(&review).await?;
     for operation in patch.as_array().into_iter().flatten() {
         let [name, path] = ["op", "path"].map(|key| operation[key].as_str().unwrap_or_default());
@@ -85,13 +84,17 @@ async fn run_demo() -> Result<bool> {
     let load_duration = Some(with.report.elapsed);
     let without = cluster.delete_pod(without, load_duration, &screen).await?;
 
+    screen.heading("4  With a preStop hook `sleep 15` instead:");
+    let sleeping = parse_pod(&sleeping)?;
+    let sleeping = cluster.delete_pod(sleeping, None, &screen).await?;
+
     let failures = failed_expectations(&with, &without);
     screen.heading(if failures.is_empty() {
-        "4  Result: no request failed with the drainer."
+        "5  Result: no request failed with the drainer."
     } else {
-        "4  Result: not as expected."
+        "5  Result: not as expected."
     });
-    print_comparison(&screen, [&with, &without]);
+    print_comparison(&screen, [&with, &sleeping, &without]);
     for failure in &failures {
         screen.failure(failure);
     }
@@ -143,14 +146,15 @@ fn failed_expectations(with: &TerminationResult, without: &TerminationResult) ->
 }
 
 /// Prints the results with the drainer and without it as a table.
-fn print_comparison(screen: &Screen, results: [&TerminationResult; 2]) {
+fn print_comparison(screen: &Screen, results: [&TerminationResult; 3]) {
     let row = |style, name: &str, value: &dyn Fn(&TerminationResult) -> String| {
-        let [with, without] = results.map(value);
-        let line = format!("   {name:<34}{with:>18}{without:>18}\n");
+        let [with, sleeping, without] = results.map(value);
+        let line = format!("   {name:<36}{with:>18}{sleeping:>18}{without:>18}\n");
         screen.print(&screen.styled(style, &line));
     };
-    let header = format!("   {:<34}{:>18}{:>18}\n", "", "with the drainer", "without");
-    screen.print(&screen.styled(DIMMED, &header));
+    let header = ["with the drainer", "`sleep 15`", "without"];
+    let header = header.map(|name| format!("{name:>18}")).concat();
+    screen.print(&screen.styled(DIMMED, &format!("{:39}{header}\n", "")));
     row(
         screen::PLAIN,
         "requests sent (of configured rate)",
@@ -165,7 +169,7 @@ fn print_comparison(screen: &Screen, results: [&TerminationResult; 2]) {
     for &kind in FailureKind::ALL {
         let count = |result: &TerminationResult| result.report.failed_of_kind(kind);
         // The kinds after `CutOnReused` occur only when something is wrong.
-        if kind <= FailureKind::CutOnReused || results.map(count) != [0, 0] {
+        if kind <= FailureKind::CutOnReused || results.map(count) != [0, 0, 0] {
             let name = format!("  {kind}");
             row(screen::PLAIN, &name, &|result| thousands(count(result)));
         }
@@ -180,7 +184,8 @@ fn print_comparison(screen: &Screen, results: [&TerminationResult; 2]) {
     let (minimum, idle) = (timing.min_drain_duration, timing.idle_exit);
     screen.note(&format!(
         "\n   A drain lasts at least {minimum:?}, for clients that learn late of the termination, and until no\n   \
-         request is in flight. Connections that stay idle for {:?} do not postpone the exit.",
+         request is in flight. Connections that stay idle for {:?} do not postpone the exit.\n\n   \
+         What it would add to your own pods: envoy-drainer explain FILE. How to install it: README.md.",
         idle.unwrap_or_default()
     ));
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use drainer::AdminAddress;
@@ -10,6 +11,7 @@ use http_body_util::Full;
 use hyper::Request;
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::time::sleep;
 
 use super::invocation::Invocation;
 use super::mounts::Mounts;
@@ -20,9 +22,13 @@ use crate::process::Process;
 #[derive(Debug, Clone)]
 pub(super) enum Hook {
     /// A request to the pod, without a timeout of its own.
-    HttpGet { port: u16, path: String },
+    HttpGet {
+        port: u16,
+        path: String,
+    },
     /// A command inside the container, and how the manifest writes it.
     Exec(Invocation, String),
+    Sleep(Duration),
 }
 
 // === impl Hook ===
@@ -49,6 +55,10 @@ impl Hook {
             let args = args.map(|arg| mounts.translate_paths(arg)).collect();
             return Ok(Some(Self::Exec(exec.with_args(args), command.join(" "))));
         }
+        if let Some(action) = &handler.sleep {
+            let seconds = u64::try_from(action.seconds)?;
+            return Ok(Some(Self::Sleep(Duration::from_secs(seconds))));
+        }
         bail!(
             "the preStop hook of `{}` has no known action",
             container.name
@@ -73,6 +83,7 @@ impl Hook {
                 let status = process.wait().await;
                 ensure!(status.success(), "{status}");
             }
+            Self::Sleep(duration) => sleep(*duration).await,
         }
         Ok(())
     }
@@ -97,6 +108,7 @@ impl fmt::Display for Hook {
         match self {
             Self::HttpGet { port, path } => write!(f, "GET :{port}{path}"),
             Self::Exec(_, command) => f.write_str(command),
+            Self::Sleep(duration) => write!(f, "sleep {duration:?}"),
         }
     }
 }
