@@ -111,11 +111,7 @@ fn every_flag_is_a_value_with_the_default_of_the_program() {
         };
         let default = default_of(&serve, &name);
         let value = entry.value.trim_matches('"');
-        assert!(
-            is_same_value(value, default),
-            "{}: `{value}`, but the program's default is `{default}`",
-            entry.path
-        );
+        assert!(is_same_value(value, default), "{entry:?}: {default}");
         names.insert(name);
     }
     for name in serve.get_arguments().filter_map(Arg::get_long) {
@@ -131,19 +127,12 @@ fn every_flag_is_a_value_with_the_default_of_the_program() {
 #[test]
 fn comments_of_drainer_values_are_the_help_of_their_flags() {
     let serve = serve();
-    let entries = entries();
-    for entry in entries
-        .iter()
-        .filter(|entry| entry.path.starts_with("drainer."))
-    {
+    let mut entries = entries();
+    entries.retain(|entry| entry.path.starts_with("drainer."));
+    for entry in entries {
         let name = flag_of(&entry.path).unwrap();
         let help = flag(&serve, &name).get_help().unwrap().to_string();
-        assert_eq!(
-            entry.comment.replace('`', ""),
-            format!("{help}."),
-            "{}",
-            entry.path
-        );
+        assert_eq!(entry.comment.replace('`', ""), format!("{help}."));
     }
 }
 
@@ -174,13 +163,8 @@ fn drain_timeout_below_the_minimum_is_rejected() {
         let flags = [flag("minDrainDuration", min), flag("drainTimeout", timeout)];
         let rendered = helm.render(flags.iter().flatten());
         assert_eq!(rendered.is_ok(), is_valid, "{flags:?}");
-        if let Err(error) = rendered {
-            let error = format!("{error:#}");
-            assert!(
-                error.contains("raise the one or lower the other"),
-                "{error}"
-            );
-        }
+        let error = rendered.map_or_else(|error| error.to_string(), |_| String::new());
+        assert_eq!(error.contains("raise the one"), !is_valid, "{error}");
     }
 }
 

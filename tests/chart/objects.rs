@@ -11,6 +11,8 @@ use webhook::cli::Cli;
 
 use crate::sets;
 
+const DISABLED: &str = "--set=policy.enabled=false";
+
 /// `defaults.yaml` is what the default values render to. The files of the other sets are what differs from it, or from
 /// the set that theirs extends.
 #[test]
@@ -228,7 +230,6 @@ fn rbac_create_false_renders_no_roles() {
 fn policies_are_rendered_where_the_cluster_has_them() {
     let Some(helm) = find_helm() else { return };
     const ACCEPTED: &str = "--set=policy.acceptUnrestrictedAccount=true";
-    const DISABLED: &str = "--set=policy.enabled=false";
     const ENABLED: &str = "--set=policy.enabled=true";
     // The form of a cloud provider's version.
     const CLOUD: [&str; 1] = ["--kube-version=v1.30.4-eks-0123456"];
@@ -260,12 +261,8 @@ fn unrestricted_account_must_be_accepted() {
     let latest = ["--kube-version=1.34.0"];
     for mode in [&[][..], &SECRET] {
         for (cluster, flag, wanted) in [
-            (OLDEST_CLUSTER, None, "Kubernetes v1.29.0 has none"),
-            (
-                latest,
-                Some("--set=policy.enabled=false"),
-                "policy.enabled is false",
-            ),
+            (OLDEST_CLUSTER, None, "Kubernetes v1.29.0 has no Validating"),
+            (latest, Some(DISABLED), "policy.enabled is false"),
         ] {
             let rendered = helm.render_for(cluster, mode.iter().copied().chain(flag));
             let error = rendered.expect_err("an unrestricted account").to_string();

@@ -11,6 +11,10 @@ use tests::golden;
 use tests::helm::{self, CHART, find_helm};
 
 use crate::values::{ValuesEntry, entries};
+use crate::words;
+
+/// Values that may be removed, since Kubernetes has defaults for them.
+const OPTIONAL: &str = "resources podSecurityContext securityContext nodeSelector";
 
 fn schema() -> Value {
     let text = fs::read_to_string(Path::new(CHART).join("values.schema.json")).unwrap();
@@ -37,6 +41,7 @@ const INVALID_VALUES: &str = "
     drainer.memoryLimit=64MB                       | /drainer/memoryLimit
     drainer.adminAddress=localhost:9901            | /drainer/adminAddress
     drainer.nativeSidecar=auto                     | /drainer/nativeSidecar
+    drainer.idleExit=never                         | 'never' does not match pattern
     webhook.onInvalid=allow                        | /webhook/onInvalid
     webhook.events=off                             | /webhook/events
     webhook.tlsMinVersion=1.1                      | /webhook/tlsMinVersion
@@ -50,18 +55,17 @@ const INVALID_VALUES: &str = "
     metricsPort=80                                 | /metricsPort
     webhook.clientCA=-----BEGIN                    | /webhook/clientCA
     certificates.mode=cert-manager                 | /certificates/mode
-    certificates.mode=secret                       | name the Secret
-    hostNetwork=true                               | is the kubelet's
-    drainerAPI.enabled=true,drainerAPI.replacement=false | drainerAPI.enabled serves nothing
+    certificates.mode=secret                       | certificates.secret.name is empty
+    hostNetwork=true                               | port is 10250, which is the kubelet's
+    drainerAPI.enabled=true,drainerAPI.replacement=false | drainerAPI.enabled is true, but
     drainerAPI.reports=true                        | set drainerAPI.enabled to true
-    port=8080                                      | two are the same
-    healthPort=8080                                | two are the same
-    metricsPort=8081                               | two are the same
+    healthPort=8080                                | metricsPort and healthPort are both 8080
+    drainerAPI.enabled=true,drainerAPI.port=8080   | metricsPort and drainerAPI.port are both 8080
     certificates.secret.name=mine                  | set certificates.mode to secret
     certificates.secret.certManager.enabled=true   | set certificates.mode to secret
     fullnameOverride=a.b                           | /fullnameOverride
     nameOverride=1                                 | /nameOverride
-    extraEnv[0].name=ENVOY_DRAINER_IMAGE           | /extraEnv/0/name
+    extraEnv[0].name=ENVOY_DRAINER_IMAGE           | extraEnv sets ENVOY_DRAINER_IMAGE
     serviceMonitor.interval=1.5m                   | /serviceMonitor/interval
     networkPolicy.metricsFrom[0].ipBlok=a          | /networkPolicy/metricsFrom/0
     topologySpreadConstraints[0].labelSelector.matchLabel=a | 'matchLabel' not allowed
@@ -76,7 +80,7 @@ const INVALID_VALUES: &str = "
     certificates.secret.certManager=null           | 'certManager'
     networkPolicy.apiServerPorts=null              | 'apiServerPorts'
     drainer.drainTimeout=null                      | 'drainTimeout'
-    image.registry=                                | image.registry is not set
+    image.registry=                                | image.registry is empty
     prometheusRule.alerts.EnvoyDrainerUp.enabled=false | 'EnvoyDrainerUp' not allowed
     prometheusRule.runbookBaseURL=docs             | /prometheusRule/runbookBaseURL
 ";
@@ -90,6 +94,9 @@ fn misspelled_and_invalid_values_are_rejected() {
         let error = helm.render_with(&[value]).expect_err(value);
         let error = format!("{error:#}");
         assert!(error.contains(wanted), "{value}: {error}");
+        // Not a template that happens to use the value.
+        let names_value = ["schema", "templates/validation/values.yaml"];
+        assert!(names_value.iter().any(|it| error.contains(it)), "{error}");
     }
 }
 
@@ -101,14 +108,7 @@ fn values_with_a_default_cannot_be_removed() {
         let inner = format!("{path}.");
         let is_group = entries.iter().any(|other| other.path.starts_with(&inner));
         let is_empty = ["", "{}", "[]", "\"\""].contains(&&**value);
-        // Kubernetes has defaults for these.
-        let kubernetes = [
-            "resources",
-            "podSecurityContext",
-            "securityContext",
-            "nodeSelector",
-        ];
-        let may_go = kubernetes.iter().any(|group| path.starts_with(group));
+        let may_go = words(OPTIONAL).any(|group| path.starts_with(group));
         if may_go || is_empty && !is_group {
             continue;
         }
@@ -133,6 +133,8 @@ fn null_values_equal_empty_values() {
     let bare = empty.map(|entry| format!("--set={}=null", entry.path));
     let rendered = helm.render(bare).unwrap();
     assert_eq!(rendered, helm.render([""; 0]).unwrap());
+    let optional = words(OPTIONAL).map(|path| format!("--set={path}=null"));
+    helm.render(optional).unwrap();
 }
 
 /// With `UPDATE_GOLDEN=1`, writes the drainer's values, and the descriptions and defaults of all values, to the schema.

@@ -53,8 +53,8 @@ has(object.metadata.annotations)
 {{- if eq (toString .Values.policy.enabled) "auto" | ternary $served (eq (toString .Values.policy.enabled) "true") -}}
 true
 {{- else if not .Values.policy.acceptUnrestrictedAccount }}
-{{- $why := printf "Kubernetes %s has none (for `helm template`, pass the cluster's version with --kube-version)" .Capabilities.KubeVersion.Version }}
+{{- $why := printf "Kubernetes %s has no ValidatingAdmissionPolicy (for `helm template`, pass the cluster's version with --kube-version)" .Capabilities.KubeVersion.Version }}
 {{- if eq (toString .Values.policy.enabled) "false" }}{{ $why = "policy.enabled is false" }}{{ end }}
-{{- fail (printf "no ValidatingAdmissionPolicy would restrict the webhook's service account to the caBundle: %s. RBAC cannot restrict fields, so a holder of the account's token could redirect the admission requests of any object in the cluster, and read and change it. To accept this risk, set policy.acceptUnrestrictedAccount to true" $why) }}
+{{- fail (printf "%s, so the webhook's service account would not be restricted to the caBundle: a holder of its token could redirect, read and change the admission requests of any object in the cluster. To accept this risk, set policy.acceptUnrestrictedAccount to true" $why) }}
 {{- end }}
 {{- end }}

@@ -28,33 +28,15 @@
 
 {{/* The name of the Secret with the CA (mode `self`) or with the certificate (mode `secret`). */}}
 {{- define "envoy-drainer.secret" -}}
-{{- $full := include "envoy-drainer.fullname" . }}
-{{- with .Values.certificates }}
-{{- if eq .mode "self" }}
-{{- if or .secret.name .secret.certManager.enabled }}
-{{- fail "certificates.mode is self, which does not use certificates.secret: set certificates.mode to secret, or remove certificates.secret" }}
-{{- end }}
-{{- $full }}-ca
-{{- else if .secret.name }}
-{{- .secret.name }}
-{{- else if .secret.certManager.enabled }}
-{{- $full }}-tls
-{{- else }}
-{{- fail "certificates.mode is secret: name the Secret in certificates.secret.name, or let cert-manager create it with certificates.secret.certManager.enabled" }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* The registry of both images. */}}
-{{- define "envoy-drainer.registry" -}}
-{{- .Values.global.imageRegistry | default .Values.image.registry | required "image.registry is not set: set it to the registry from which nodes can pull the images. None are published yet: `make push REGISTRY=…` builds and pushes them. For nodes into which they were loaded, such as those of kind, set it to localhost" }}
+{{- $suffix := eq .Values.certificates.mode "self" | ternary "ca" "tls" }}
+{{- .Values.certificates.secret.name | default (printf "%s-%s" (include "envoy-drainer.fullname" .) $suffix) }}
 {{- end }}
 
 {{/* The reference of an image: the one of `.Values.image` that `of` names. */}}
 {{- define "envoy-drainer.image" -}}
 {{- $image := index .Values.image .of }}
 {{- with .Values.image }}
-{{- include "envoy-drainer.registry" $ }}/{{ $image.repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- $.Values.global.imageRegistry | default .registry }}/{{ $image.repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 {{- end }}
@@ -66,4 +48,10 @@
 {{- $secrets = append $secrets (kindIs "map" . | ternary . (dict "name" .)) }}
 {{- end }}
 {{- uniq $secrets | toYaml }}
+{{- end }}
+
+{{/* The security context of the webhook's container. OpenShift assigns the user and the group. */}}
+{{- define "envoy-drainer.securityContext" -}}
+{{- $context := .Values.securityContext | default dict }}
+{{- .Values.openshift | ternary (omit $context "runAsUser" "runAsGroup") $context | toYaml }}
 {{- end }}
