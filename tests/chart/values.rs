@@ -6,9 +6,13 @@ use std::path::Path;
 use tests::golden;
 use tests::helm::CHART;
 
+const TABLE_HEAD: &str = "| value | default | meaning |\n| --- | --- | --- |\n";
+
 /// A key of `values.yaml`.
 #[derive(Debug)]
 pub(crate) struct ValuesEntry {
+    /// The heading behind `##` above it, and the comments between that and the first key.
+    pub section: String,
     /// The path of the key: `drainer.drainTimeout`.
     pub path: String,
     /// The text behind `# --` above it; empty if there is none.
@@ -20,16 +24,23 @@ pub(crate) struct ValuesEntry {
 /// Lists the keys in order, without those in braces.
 pub(crate) fn entries() -> Vec<ValuesEntry> {
     let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
-    let mut entries = Vec::new();
+    let mut entries: Vec<ValuesEntry> = Vec::new();
     let mut path: Vec<&str> = Vec::new();
-    let mut comment = String::new();
+    let [mut section, mut comment] = [String::new(), String::new()];
     for line in text.lines() {
         let text = line.trim_start();
         let depth = (line.len() - text.len()) / 2;
+        if let Some(title) = text.strip_prefix("## ") {
+            section = format!("### {title}\n");
+            continue;
+        }
         if let Some(said) = text.strip_prefix('#') {
             match said.trim().strip_prefix("-- ") {
                 Some(first) => comment = first.to_owned(),
                 None if !comment.is_empty() => comment = format!("{comment} {}", said.trim()),
+                None if entries.last().is_none_or(|it| it.section != section) => {
+                    section = format!("{section}\n{}", said.trim());
+                }
                 None => {}
             }
             continue;
@@ -41,6 +52,7 @@ pub(crate) fn entries() -> Vec<ValuesEntry> {
         path.truncate(depth);
         path.push(key);
         entries.push(ValuesEntry {
+            section: section.clone(),
             path: path.join("."),
             comment: std::mem::take(&mut comment),
             value: value.trim().to_owned(),
@@ -58,19 +70,20 @@ fn page(entries: &[ValuesEntry]) -> String {
         helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace --wait \\\n\
         \x20 --set image.registry=REGISTRY\n\
         ```\n\n\
-        | value | default | meaning |\n| --- | --- | --- |\n"
+        ## Values\n"
         .to_owned();
-    for ValuesEntry {
-        path,
-        comment,
-        value,
-    } in entries.iter().filter(|entry| !entry.comment.is_empty())
-    {
-        let default = match value.as_str() {
+    let mut current = "";
+    for entry in entries.iter().filter(|entry| !entry.comment.is_empty()) {
+        if entry.section != current {
+            current = &entry.section;
+            page += &format!("\n{}\n\n{TABLE_HEAD}", current.trim());
+        }
+        let default = match entry.value.as_str() {
             "" => "see `values.yaml`".to_owned(),
             value => format!("`{value}`"),
         };
-        page.push_str(&format!("| `{path}` | {default} | {comment} |\n"));
+        let ValuesEntry { path, comment, .. } = entry;
+        page += &format!("| `{path}` | {default} | {comment} |\n");
     }
     page
 }
@@ -91,11 +104,7 @@ fn every_value_has_a_comment() {
         let said_above = entries.iter().any(|other| {
             !other.comment.is_empty() && entry.path.starts_with(&format!("{}.", other.path))
         });
-        assert!(
-            is_group || said_above || entry.comment.ends_with('.'),
-            "{}: {:?}",
-            entry.path,
-            entry.comment
-        );
+        let is_sentence = entry.comment.ends_with('.');
+        assert!(is_group || said_above || is_sentence, "{entry:?}");
     }
 }
