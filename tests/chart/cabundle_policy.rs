@@ -2,7 +2,6 @@
 //! not change.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, WebhookClientConfig,
@@ -30,51 +29,35 @@ const PROTECTED_METADATA_FIELDS: &str = "\
 
 /// The fields of a struct, as its deserializer names them.
 pub(crate) fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
-    let Err(FieldNames(fields)) = T::deserialize(FieldNameDeserializer) else {
-        panic!("a struct was deserialized without fields");
-    };
-    fields.iter().copied().collect()
+    let mut fields = BTreeSet::new();
+    let _ = T::deserialize(FieldNameDeserializer(&mut fields));
+    assert!(!fields.is_empty(), "a struct has fields");
+    fields
 }
 
-/// Fails with the names of the fields that a struct deserializes.
-struct FieldNameDeserializer;
+/// Collects the names of the fields that a struct deserializes, and fails.
+struct FieldNameDeserializer<'a>(&'a mut BTreeSet<&'static str>);
 
-#[derive(Debug)]
-struct FieldNames(&'static [&'static str]);
+impl<'de> Deserializer<'de> for FieldNameDeserializer<'_> {
+    type Error = de::value::Error;
 
-impl<'de> Deserializer<'de> for FieldNameDeserializer {
-    type Error = FieldNames;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, FieldNames> {
-        Err(FieldNames(&[]))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(de::Error::custom("on purpose"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         fields: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, FieldNames> {
-        Err(FieldNames(fields))
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        self.0.extend(fields);
+        self.deserialize_any(visitor)
     }
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
         unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-impl fmt::Display for FieldNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
-}
-
-impl std::error::Error for FieldNames {}
-
-impl de::Error for FieldNames {
-    fn custom<T: fmt::Display>(_: T) -> Self {
-        Self(&[])
     }
 }
 

@@ -210,11 +210,21 @@ fn alerts_have_the_settings_of_the_values() {
 #[test]
 fn dashboard_is_that_of_the_file() {
     let Some(helm) = find_helm() else { return };
-    let rendered = helm.render_with(&["grafanaDashboard.enabled=true"]);
-    let rendered = objects(&rendered.unwrap());
-    let data = &object(&rendered, "ConfigMap", "-grafana")["data"];
-    let dashboard = data["envoy-drainer.json"].as_str().unwrap();
-    assert_eq!(dashboard, file("dashboards/envoy-drainer.json").trim());
+    let dashboard = |base: &str| {
+        let base = format!("prometheusRule.runbookBaseURL={base}");
+        let rendered = helm.render_with(&["grafanaDashboard.enabled=true", &base]);
+        let rendered = objects(&rendered.unwrap());
+        let data = &object(&rendered, "ConfigMap", "-grafana")["data"];
+        data["envoy-drainer.json"].as_str().unwrap().to_owned()
+    };
+    let url = "https://example.com/docs";
+    let page = "\"url\": \"troubleshooting.md";
+    let linked = page.replace("trouble", &format!("{url}/trouble"));
+    let written = file("dashboards/envoy-drainer.json").replace(page, &linked);
+    assert_eq!(dashboard(&format!("{url}/")), written.trim());
+    // Without the URL of the pages there are no links.
+    let bare: Value = serde_json::from_str(&dashboard("")).unwrap();
+    assert!(!bare.to_string().contains("runbook"), "{bare}");
 }
 
 #[test]

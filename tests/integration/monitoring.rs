@@ -74,9 +74,10 @@ fn dashboard() -> Value {
     serde_json::from_str(&read(format!("{CHART}/dashboards/envoy-drainer.json"))).unwrap()
 }
 
-/// The panels without the rows that group them.
-fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
-    let panels = items(dashboard, "panels").iter();
+/// The panels, also those in collapsed rows, without the rows themselves.
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> + Clone {
+    let rows = items(dashboard, "panels").iter();
+    let panels = rows.flat_map(|row| row["panels"].as_array().into_iter().flatten().chain([row]));
     panels.filter(|panel| panel["type"] != "row")
 }
 
@@ -231,6 +232,7 @@ fn every_alert_is_tested_and_explained() {
         .flat_map(|case| items(case, "alert_rule_test"))
         .map(|test| (text(test, "alertname"), items(test, "exp_alerts").len()))
         .collect();
+    let dashboard = dashboard();
     for alert in alerts() {
         let name = text(&alert, "alert");
         for fires in [true, false] {
@@ -250,6 +252,8 @@ fn every_alert_is_tested_and_explained() {
                 .join(page),
         );
         let heading = format!("\n### {name}\n");
+        let is_linked = |panel: &Value| panel["links"].to_string().contains(runbook);
+        assert!(panels(&dashboard).any(is_linked), "{runbook}");
         assert!(page.contains(&heading), "{runbook}");
         assert_eq!(anchor, name.to_lowercase());
     }
@@ -258,18 +262,24 @@ fn every_alert_is_tested_and_explained() {
 #[test]
 fn dashboard_is_laid_out_without_overlap() {
     let dashboard = dashboard();
-    let all = items(&dashboard, "panels").iter();
-    let ids: BTreeSet<_> = all.map(|it| it["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), items(&dashboard, "panels").len());
+    let rows = items(&dashboard, "panels").iter();
+    let rows = rows.filter(|panel| panel["type"] == "row");
+    let all = panels(&dashboard).chain(rows.clone());
+    let ids: BTreeSet<_> = all.clone().map(|it| it["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), all.count());
     let variable = &dashboard["templating"]["list"][0];
     assert_eq!(variable["type"], "datasource");
     let source = json!({"type": "prometheus", "uid": format!("${{{}}}", text(variable, "name"))});
-    let mut cells = BTreeSet::new();
-    for panel in items(&dashboard, "panels") {
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
-        assert!(x + w <= 24, "{panel}");
-        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
-            assert!(cells.insert(cell), "{panel} overlaps at {cell:?}");
+    // The panels of a collapsed row have a grid of their own.
+    for grid in rows.chain([&dashboard]) {
+        let mut cells = BTreeSet::new();
+        for panel in items(grid, "panels") {
+            let at = |key| panel["gridPos"][key].as_u64().unwrap();
+            let [x, y, w, h] = ["x", "y", "w", "h"].map(at);
+            assert!(x + w <= 24, "{panel}");
+            for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                assert!(cells.insert(cell), "{panel} overlaps at {cell:?}");
+            }
         }
     }
     for panel in panels(&dashboard) {
@@ -277,5 +287,25 @@ fn dashboard_is_laid_out_without_overlap() {
         let targets = items(panel, "targets").iter();
         let references: BTreeSet<_> = targets.map(|it| text(it, "refId")).collect();
         assert_eq!(references.len(), items(panel, "targets").len(), "{panel}");
+    }
+}
+
+/// What is off by default is in collapsed rows, whose titles name the value that turns it on.
+#[test]
+fn dashboard_opens_on_what_is_on_by_default() {
+    let reports = read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reports.md"));
+    for row in items(&dashboard(), "panels") {
+        for PanelQuery { expr, .. } in panel_queries(&json!({"panels": [row]})) {
+            let name = metric_names(&expr).pop_first().unwrap();
+            let name = name.replace("_bucket", "").replace("_count", "");
+            let name = name.trim_start_matches("envoy_drainer_");
+            let value = match name {
+                _ if reports.contains(&format!("\n| `{name}` |")) => "drainerAPI.reports",
+                _ if name.starts_with("api_") => "drainerAPI.enabled",
+                _ => "",
+            };
+            assert_eq!(row["collapsed"] == true, !value.is_empty(), "{expr}");
+            assert!(text(row, "title").contains(value), "{expr}: {row}");
+        }
     }
 }
