@@ -70,7 +70,7 @@ impl Machine {
     /// Runs until the drainer ends, when every hook has been released.
     pub(crate) async fn run(mut self) {
         while self.run_once().await.is_continue() {}
-        self.answer_hooks();
+        self.answer_hooks(Instant::now());
     }
 
     /// Stands by until a signal arrives, and does what it asks for. Breaks if the drainer ends.
@@ -81,16 +81,20 @@ impl Machine {
             Decision::Drain(end) => self.drain(end).await?,
             // Any client can call a hook without a token.
             Decision::DrainSoftly(since) if self.monitor.config.manager.is_none() => {
-                if let Some(end) = self.drain_softly(since).await {
-                    self.drain(end).await?;
-                }
+                let Some(end) = self.drain_softly(since).await else {
+                    self.answer_hooks(since);
+                    return ControlFlow::Continue(());
+                };
+                self.drain(end).await?;
             }
-            Decision::Release | Decision::DrainSoftly(_) => {
+            Decision::Release(called_by) | Decision::DrainSoftly(called_by) => {
                 info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
+                self.answer_hooks(called_by);
+                return ControlFlow::Continue(());
             }
             Decision::ReleaseDrainer => {
                 info!("Not draining: no Envoy runs");
-                self.answer_hooks();
+                self.answer_hooks(Instant::now());
                 self.report_missed_hook().await;
                 let mut signals = self.signals.subscribe();
                 let next = signals.wait_for(TerminationSignals::is_any);
@@ -106,7 +110,7 @@ impl Machine {
                 return ControlFlow::Break(());
             }
         }
-        self.answer_hooks();
+        self.answer_hooks(Instant::now());
         ControlFlow::Continue(())
     }
 
@@ -272,9 +276,9 @@ impl Machine {
         self.monitor.request_inspection();
     }
 
-    /// Lets the hooks that are open return.
-    fn answer_hooks(&self) {
-        self.signals.send_modify(TerminationSignals::answer_hooks);
+    /// Lets the hooks return that were called by this time.
+    fn answer_hooks(&self, called_by: Instant) {
+        self.signals.send_modify(|it| it.answer_hooks(called_by));
     }
 
     async fn until_live(&mut self) {

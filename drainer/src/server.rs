@@ -404,9 +404,13 @@ mod tests {
         let (refused, held): (Vec<_>, Vec<_>) = flood.drain(..).partition(|it| it.is_finished());
         assert_eq!((refused.len(), held.len()), (96, MAX_OPEN_HOOKS));
         let kubelet = call(1);
-        server.signals.send_modify(TerminationSignals::answer_hooks);
+        server
+            .signals
+            .send_modify(|it| it.answer_hooks(Instant::now()));
         sleep(Duration::from_secs(1)).await;
-        server.signals.send_modify(TerminationSignals::answer_hooks);
+        server
+            .signals
+            .send_modify(|it| it.answer_hooks(Instant::now()));
         assert!(kubelet.await.unwrap().ends_with("released\n"));
         for call in held {
             call.await.unwrap();

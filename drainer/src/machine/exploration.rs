@@ -759,7 +759,12 @@ impl Record {
         let soft = before(|phase| phase == DrainPhase::SoftDraining);
         let is_soft = soft.is_some() && soft == before(|_| true);
         let is_silent = |second| self.responds_since(second).is_none();
-        let is_unknown = soft.is_some_and(|(at, _)| is_silent(*at) && is_silent(proof - 0.001));
+        // Or has, and Envoy has restarted in a silence that lasts.
+        let silence = self.admin.iter().rfind(|(at, _)| *at < proof);
+        let is_unseen = |at: &f64| *at < proof && silence.is_some_and(|(since, _)| since <= at);
+        let is_restarted = self.envoy_restarts.iter().any(is_unseen);
+        let is_unknown = soft
+            .is_some_and(|(at, _)| (is_silent(*at) || is_restarted) && is_silent(proof - 0.001));
         let may_have_failed = is_soft || is_unknown || !was_live;
         if !(is_near(*t1, proof + DELAY) || may_have_failed && is_near(*t1, proof)) {
             return Err(format!("the drain of {proof} makes its calls at {t1}"));

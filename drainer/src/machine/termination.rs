@@ -20,8 +20,6 @@ pub(crate) struct TerminationSignals {
     pub(super) sigterm: Option<Instant>,
     /// All hooks return at once, those that are open and new ones, until [`TerminationSignals::answer_hooks`].
     pub(super) is_releasing: bool,
-    /// How often hooks were released.
-    releases: u64,
     /// The flags of the drainer's hook, that of a shutdown manager.
     pub(crate) flags: Vec<String>,
 }
@@ -49,8 +47,6 @@ struct HookCall<'a> {
     signals: &'a watch::Sender<TerminationSignals>,
     hook: Hook,
     called_at: Instant,
-    /// The number of releases when it was called.
-    releases: u64,
 }
 
 /// What Envoy's admin interface has shown since the signal.
@@ -78,8 +74,8 @@ pub(crate) enum Decision {
     Drain(PodEnd),
     /// Envoy's hook alone, which was called at this time: drain Envoy as far as that can be undone.
     DrainSoftly(Instant),
-    /// The pod does not end, or there is nothing to drain: let the hooks return.
-    Release,
+    /// The pod does not end, or there is nothing to drain: let the hooks return that were called by this time.
+    Release(Instant),
     /// The same where the drainer's hook alone is open and no Envoy runs: exit at the SIGTERM that follows.
     ReleaseDrainer,
     /// The drainer alone ends.
@@ -107,9 +103,11 @@ pub(crate) const CONTAINER_ALONE: Duration = Duration::from_secs(3);
 pub(crate) async fn hold(signals: &watch::Sender<TerminationSignals>, hook: Hook) {
     let mut updates = signals.subscribe();
     let call = HookCall::open(signals, hook);
-    let is_released = |now: &TerminationSignals| now.is_releasing || now.releases != call.releases;
+    let is_open = |now: &TerminationSignals| now.hooks[hook as usize].contains(&call.called_at);
     // `signals` keeps the channel open.
-    let _ = updates.wait_for(is_released).await;
+    let _ = updates
+        .wait_for(|now| now.is_releasing || !is_open(now))
+        .await;
 }
 
 // === impl HookCall ===
@@ -117,13 +115,11 @@ pub(crate) async fn hold(signals: &watch::Sender<TerminationSignals>, hook: Hook
 impl<'a> HookCall<'a> {
     fn open(signals: &'a watch::Sender<TerminationSignals>, hook: Hook) -> Self {
         let called_at = Instant::now();
-        let releases = signals.borrow().releases;
         signals.send_modify(|signals| signals.hooks[hook as usize].push(called_at));
         Self {
             signals,
             hook,
             called_at,
-            releases,
         }
     }
 }
@@ -131,10 +127,6 @@ impl<'a> HookCall<'a> {
 impl Drop for HookCall<'_> {
     fn drop(&mut self) {
         self.signals.send_if_modified(|signals| {
-            if signals.releases != self.releases {
-                // The release has closed it.
-                return false;
-            }
             let open = &mut signals.hooks[self.hook as usize];
             let closed = open.iter().position(|at| *at == self.called_at);
             closed.map(|index| open.remove(index)).is_some()
@@ -150,13 +142,12 @@ impl TerminationSignals {
         self.sigterm.get_or_insert(at);
     }
 
-    /// Lets the hooks that are open return, and holds those that are called from now on.
-    pub(crate) fn answer_hooks(&mut self) {
-        *self = Self {
-            sigterm: self.sigterm,
-            releases: self.releases + 1,
-            ..Self::default()
-        };
+    /// Lets the hooks return that were called by this time, and holds the others, and those that are called from now on.
+    pub(crate) fn answer_hooks(&mut self, called_by: Instant) {
+        self.is_releasing = false;
+        for calls in &mut self.hooks {
+            calls.retain(|called_at| *called_at > called_by);
+        }
     }
 
     /// Returns true if SIGTERM has come or a hook is open.
@@ -191,9 +182,10 @@ impl TerminationSignals {
         let [envoy, drainer] = &self.hooks;
         match (envoy.first(), drainer.first(), self.sigterm, admin) {
             (None, None, None, _) => StandBy,
-            (Some(_), .., Refusing) => Release,
+            (Some(_), .., Refusing) => Release(now),
             (Some(&since), .., Responding) => wait(since + ENVOY_ALONE, DrainSoftly(since)),
-            (Some(&since), ..) => wait(since + ENVOY_ALONE, Release),
+            // A later call may be the kubelet's, with the drainer's hook to follow.
+            (Some(&since), ..) => wait(since + ENVOY_ALONE, Release(since)),
             (None, drainer, Some(sigterm), _) => {
                 let limit = match admin {
                     Refusing => WITHOUT_ENVOY,
@@ -205,7 +197,7 @@ impl TerminationSignals {
                 wait(until, Exit)
             }
             (None, Some(&since), None, Unknown | Responding) => {
-                wait(since + DRAINER_ALONE, Release)
+                wait(since + DRAINER_ALONE, Release(now))
             }
             // The hook of an Envoy that runs would have come.
             (None, Some(&since), None, _) => wait(since + WITHOUT_ENVOY, ReleaseDrainer),
@@ -215,16 +207,19 @@ impl TerminationSignals {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
+    use std::pin::pin;
+
+    use tokio::time::{advance, timeout};
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn open_hooks_decide_what_is_ending() {
         use AdminState::{Refusing, Responding, Unknown};
-        use Decision::{Exit, Release, ReleaseDrainer, StandBy};
+        use Decision::{Exit, ReleaseDrainer, StandBy};
         let no_envoy = |delay| AdminState::NoEnvoy(Duration::from_secs(delay));
         let t0 = Instant::now();
+        let release = |second: f64| Decision::Release(t0 + Duration::from_secs_f64(second));
         let at = |second: f64| t0 + Duration::from_secs_f64(second);
         // When the pod's end is proven, and when Envoy's hook was called.
         let drain = |proven: f64, envoy: f64| {
@@ -270,14 +265,14 @@ mod tests {
             (Some(1.0), None, None, 1.0, Unknown, until(11.0)),
             (Some(1.0), None, None, 10.9, Responding, until(11.0)),
             (Some(1.0), None, None, 11.0, Responding, softly(1.0)),
-            (Some(1.0), None, None, 11.0, Unknown, Release),
-            (Some(1.0), None, None, 1.6, Refusing, Release),
+            (Some(1.0), None, None, 11.0, Unknown, release(1.0)),
+            (Some(1.0), None, None, 1.6, Refusing, release(1.6)),
             // Its Envoy runs, or its hook would not have come.
             (Some(1.0), None, None, 10.9, no_envoy(0), until(11.0)),
-            (Some(1.0), None, None, 11.0, no_envoy(0), Release),
+            (Some(1.0), None, None, 11.0, no_envoy(0), release(1.0)),
             // The drainer's hook alone.
             (None, Some(1.0), None, 30.9, Unknown, until(31.0)),
-            (None, Some(1.0), None, 31.0, Responding, Release),
+            (None, Some(1.0), None, 31.0, Responding, release(31.0)),
             (None, Some(1.0), None, 1.6, Refusing, until(2.0)),
             (None, Some(1.0), None, 2.0, Refusing, ReleaseDrainer),
             (None, Some(1.0), None, 1.9, no_envoy(60), until(2.0)),
@@ -352,13 +347,30 @@ mod tests {
         };
         tokio::join!(held, late);
         let open = HookCall::open(&signals, Hook::Envoy);
-        signals.send_modify(TerminationSignals::answer_hooks);
+        signals.send_modify(|it| it.answer_hooks(Instant::now()));
         assert_eq!(decide(), Decision::StandBy);
+        advance(Duration::from_millis(1)).await;
         let next = HookCall::open(&signals, Hook::Envoy);
         // Its client goes only now: that closes no other call.
         drop(open);
         assert!(matches!(decide(), Decision::Wait(_)));
         drop(next);
         assert_eq!(decide(), Decision::StandBy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hook_that_was_called_later_is_held_longer() {
+        let signals = watch::Sender::new(TerminationSignals::default());
+        let t0 = Instant::now();
+        let stranger = hold(&signals, Hook::Envoy);
+        let mut stranger = pin!(stranger);
+        assert!(timeout(Duration::ZERO, &mut stranger).await.is_err());
+        advance(Duration::from_secs(9)).await;
+        let _kubelet = HookCall::open(&signals, Hook::Envoy);
+        signals.send_modify(|it| it.answer_hooks(t0));
+        stranger.await;
+        let _drainer = HookCall::open(&signals, Hook::Drainer);
+        let end = signals.borrow().pod_end().unwrap();
+        assert_eq!(end.envoy_hook_since, t0 + Duration::from_secs(9));
     }
 }

@@ -471,6 +471,11 @@ async fn one_envoy_is_drained_softly_once() {
         ),
     ])
     .await;
+    // The pod ends just before the call of another client is released.
+    let events = [(0.0, Envoy), (24.9, Envoy), (25.1, Drainer)];
+    let log = Scenario::new(|_| BUSY, &events).run().await;
+    let want = ["10 fail", "25 Envoy returns", "25.1 fail", "25.1 listeners"];
+    assert_eq!(format_log(&log)[..4], want);
     // A client that calls the hook without end fails health once.
     let events: Vec<_> = (0..300).map(|second| (f64::from(second), Envoy)).collect();
     let log = calls(&Scenario::new(|_| IDLE, &events).run().await);
@@ -507,6 +512,10 @@ async fn hooks_without_a_token_drain_only_together() {
     );
     assert_eq!(run(&[(1.0, Drainer)], "").await, ["31 Drainer returns"]);
     assert_eq!(run(&[(1.0, Sigterm)], "").await, ["11 end"]);
+    // The pod ends just before such a call is released.
+    let log = run(&[(1.0, Envoy), (10.9, Envoy), (11.1, Drainer)], "").await;
+    assert_eq!(log[0], "11 Envoy returns");
+    assert_eq!(log[1..3], ["11.1 fail", "11.1 listeners"]);
     // The pod ends: until the time-out, which a flag of the hook may set.
     let both = [(0.5, Envoy), (1.0, Drainer)];
     assert_eq!(run(&both, "").await[..4], drained(61));
