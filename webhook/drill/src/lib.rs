@@ -16,6 +16,8 @@ pub mod cli;
 mod disrupt;
 mod disruption;
 mod drill_command;
+#[cfg(test)]
+mod fake_api;
 mod files;
 mod job;
 mod junit;

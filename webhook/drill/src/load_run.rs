@@ -141,3 +141,99 @@ fn has_started(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
     phase.is_some_and(|phase| phase != "Pending")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake_api;
+
+    /// A pod with the labels of the Job `drill-1`, and this owner.
+    fn pod(name: &str, owner: &Value) -> Value {
+        let labels =
+            json!({"app.kubernetes.io/name": "envoy-drainer-drill", "job-name": "drill-1"});
+        let metadata = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
+        json!({"metadata": metadata, "status": {"phase": "Running"}})
+    }
+
+    fn owner(name: &str, uid: &str, is_controller: bool) -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": is_controller,
+        })
+    }
+
+    /// Starts a load in a Job of the uid `1`, among these pods. Returns its first line, and the pods whose logs were read.
+    async fn first_line(pods: Value) -> (anyhow::Result<Option<JobLine>>, Vec<String>) {
+        let (client, requests) = fake_api::start("deploy/edge", move |request| {
+            let body = match request {
+                _ if request.starts_with("POST ") => {
+                    json!({"metadata": {"name": "drill-1", "uid": "1"}})
+                }
+                _ if request.contains("/log?") => json!({"probed": ["of its own pod"]}),
+                _ => json!({"metadata": {}, "items": pods}),
+            };
+            (200, body.to_string())
+        });
+        let load = json!({
+            "load": {
+                "requests": {"headers": [], "body": null, "expected": "success"},
+                "clients": [],
+                "requestTimeout": {"secs": 1, "nanos": 0},
+            },
+            "connectTo": null, "duration": null, "skipsFailing": true,
+        });
+        let load = serde_json::from_value(load).unwrap();
+        let limit = Duration::from_secs(1);
+        let mut name = None;
+        let started = LoadRun::start_in_cluster(&client, &mut name, "a", &load, limit).await;
+        assert_eq!(name.as_deref(), Some("drill-1"));
+        let line = match started {
+            Ok((mut load, _)) => load.next().await,
+            Err(error) => Err(error),
+        };
+        let logs = requests.try_iter().filter_map(|request| {
+            let (path, _) = request.split_once("/log?")?;
+            Some(path.rsplit('/').next()?.to_owned())
+        });
+        (line, logs.collect())
+    }
+
+    #[tokio::test]
+    async fn forged_pod_does_not_speak_for_a_drill() {
+        let forged = [
+            json!(null),
+            owner("drill-1", "2", true),
+            owner("drill-1", "1", false),
+        ];
+        let own = pod("own", &owner("drill-1", "1", true));
+        for owner in forged {
+            let mut forged = pod("forged", &owner);
+            if owner.is_null() {
+                forged["metadata"]["ownerReferences"] = owner;
+            }
+            for pods in [json!([forged, own]), json!([own, forged])] {
+                let (line, logs) = first_line(pods).await;
+                let JobLine::Probed(failures) = line.unwrap().unwrap() else {
+                    panic!("another line");
+                };
+                assert_eq!(
+                    (failures, logs),
+                    (vec!["of its own pod".to_owned()], vec!["own".to_owned()])
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn two_pods_that_claim_a_job_are_an_error() {
+        let owner = owner("drill-1", "1", true);
+        let (line, logs) = first_line(json!([pod("own", &owner), pod("forged", &owner)])).await;
+        let error = line.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "several pods claim to be that of the Job `drill-1`: one is forged"
+        );
+        assert_eq!(logs, Vec::<String>::new());
+    }
+}
