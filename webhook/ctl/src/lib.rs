@@ -19,6 +19,7 @@ pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
 pub mod pod_status;
+pub mod restart;
 pub mod running_pod;
 pub mod runtime;
 pub mod signals;

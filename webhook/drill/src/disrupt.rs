@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use ctl::cli::terminal::report;
 use k8s_openapi::api::core::v1::Pod;
-use kubernetes::{ObjectSelector, now};
+use kubernetes::ObjectSelector;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::disruption::Disruption;
 use crate::pods::PodLog;
+use crate::workload::Workload;
 use crate::workload_client::WorkloadClient;
 
 /// The interval between two looks at the workload, and between two attempts of an eviction that a disruption budget
@@ -31,14 +32,15 @@ impl Disrupter<'_> {
     pub(super) async fn run(&self, disruption: Disruption) -> anyhow::Result<()> {
         match disruption {
             Disruption::Rollout => {
-                self.client.restart(now()).await?;
-                self.settle().await
+                let old = self.pods.borrow().uids();
+                self.client.restart().await?;
+                self.settle(&old).await
             }
             Disruption::Evict | Disruption::Delete => {
                 let names = self.pods.borrow().names();
                 for name in names {
                     self.end(disruption, &name).await?;
-                    self.settle().await?;
+                    self.settle(&BTreeSet::new()).await?;
                 }
                 Ok(())
             }
@@ -61,8 +63,8 @@ impl Disrupter<'_> {
         Ok(())
     }
 
-    /// Waits until the workload is complete, and the pods that were deleted are gone.
-    async fn settle(&self) -> anyhow::Result<()> {
+    /// Waits until the workload is complete, and its `old` pods and those that were deleted are gone.
+    async fn settle(&self, old: &BTreeSet<String>) -> anyhow::Result<()> {
         loop {
             // The controller has to see the change first.
             sleep(POLL_INTERVAL).await;
@@ -72,9 +74,55 @@ impl Disrupter<'_> {
             self.pods
                 .send_modify(|pods| pods.observe_all(&uids, Instant::now()));
             let workload = self.client.workload().await?.unwrap_or_default();
-            if workload.is_complete() && self.pods.borrow().terminating() == 0 {
+            if is_replaced(&workload, old, &uids) && self.pods.borrow().terminating() == 0 {
                 return Ok(());
             }
+        }
+    }
+}
+
+/// Whether a workload is complete, and as many of its `old` pods are gone as it has: a controller may change pods in
+/// place, and a pod that has failed stays.
+fn is_replaced(workload: &Workload, old: &BTreeSet<String>, existing: &BTreeSet<String>) -> bool {
+    let gone = old.difference(existing).count();
+    let desired = usize::try_from(workload.counts().desired).unwrap_or(usize::MAX);
+    workload.is_complete() && gone >= desired.min(old.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A controller may say that it is complete before it is, and one that changes pods in place replaces none.
+    #[test]
+    fn restart_is_over_once_the_old_pods_are_gone() {
+        let workload = |available: u32| {
+            let object = json!({
+                "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"generation": 2},
+                "spec": {"replicas": 2, "template": {"spec": {"containers": []}}},
+                "status": {
+                    "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": available,
+                },
+            });
+            Workload::read(object).unwrap()
+        };
+        let uids = |uids: &[&str]| uids.iter().map(|&uid| uid.to_owned()).collect();
+        for (old, existing, available, want) in [
+            (&["a", "b"][..], &["c", "d"][..], 2, true),
+            (&["a", "b"], &["c", "d"], 1, false),
+            (&["a", "b"], &["a", "b"], 2, false),
+            (&["a", "b"], &["a", "c"], 2, false),
+            // Of more replicas than before.
+            (&["a"], &["c", "d"], 2, true),
+            // `f` has failed, and stays.
+            (&["a", "b", "f"], &["c", "d", "f"], 2, true),
+            // Of evictions, whose end the count of terminating pods says.
+            (&[], &["a", "b"], 2, true),
+        ] {
+            let is_replaced = is_replaced(&workload(available), &uids(old), &uids(existing));
+            assert_eq!(is_replaced, want, "{old:?} {existing:?} {available}");
         }
     }
 }

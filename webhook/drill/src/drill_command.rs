@@ -41,10 +41,12 @@ Failures are: refused (no connection, or closed before the request was written),
 ended after the request was written), cut on a reused connection (the same, but within half a second and on a \
 kept connection, which the server may have closed before the request), bad response, and timed out.
 
-It asks before it disrupts anything. Afterwards it undoes its changes, except for the annotation \
-kubectl.kubernetes.io/restartedAt of a rollout. The load runs in a Job in the workload's namespace, from the \
-image of the webhook's installation or that of --image. With --from here it runs in this process, which must \
-reach the URL.
+A custom resource needs `spec.selector`, `spec.template` and a status like a Deployment's. A Rollout of Argo is \
+restarted by `spec.restartAt`, all others by the annotation kubectl.kubernetes.io/restartedAt of their template.
+
+It asks before it disrupts anything. Afterwards it undoes its changes, except for that annotation or field. The load \
+runs in a Job in the workload's namespace, from the image of the webhook's installation or that of --image. With \
+--from here it runs in this process, which must reach the URL.
 
 Times in the report are seconds since the start of the load. FAILED MEANWHILE counts all requests that failed \
 from the pod's deletion until a second after it was gone. Pods that terminate at the same time share these \
@@ -57,7 +59,7 @@ Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the dril
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The gateway: deploy/NAME, sts/NAME or ds/NAME.
+    /// The gateway: deploy/NAME, sts/NAME, ds/NAME, rollout/NAME of Argo, or KIND.VERSION.GROUP/NAME.
     #[arg(value_name = "WORKLOAD")]
     workload: WorkloadName,
     #[command(flatten)]
@@ -131,7 +133,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
         LoadOrigin::Cluster => Some(find_image(&reader, args.image).await?),
     };
     let subject = DrillSubject {
-        workload: format!("{} {namespace}/{}", name.kind, name.name),
+        workload: format!("{} {namespace}/{}", name.kind.kind, name.name),
         disruption: disruption.to_string(),
         url: args.load.url.to_string(),
         cluster: reader.server().to_owned(),
@@ -201,16 +203,17 @@ fn check_workload(
     let counts = workload.counts();
     ensure!(counts.desired > 0, "{name} has no pods");
     ensure!(
+        workload.observed_generation().is_some(),
+        "{name} has no `status.observedGeneration`, without which a drill cannot tell when its pods are replaced"
+    );
+    ensure!(
         workload.is_complete(),
         "{name} is being changed or not available: of {}, {} are available and {} up to date",
         plural(counts.desired, "pod"),
         counts.available,
         counts.updated,
     );
-    ensure!(
-        !workload.is_paused(),
-        "{name} is paused: resume it with `kubectl rollout resume`"
-    );
+    ensure!(!workload.is_paused(), "{name} is paused: resume it first");
     if disruption == Disruption::Rollout && workload.updates_on_delete() {
         bail!(
             "{name} has the update strategy OnDelete, so that a rollout replaces no pod: use --delete"
@@ -297,6 +300,62 @@ impl DisruptionArgs {
             Self { evict: true, .. } => Disruption::Evict,
             Self { delete: true, .. } => Disruption::Delete,
             _ => Disruption::Rollout,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn workload_that_cannot_be_drilled_says_why() {
+        type Change = fn(&mut Value);
+        let name: WorkloadName = "rollout/edge".parse().unwrap();
+        let table: [(Change, &str); 6] = [
+            (|_| {}, ""),
+            (
+                |it| it["status"]["observedGeneration"] = json!(null),
+                "Rollout edge has no `status.observedGeneration`, without which",
+            ),
+            (
+                |it| it["status"]["availableReplicas"] = json!(1),
+                "Rollout edge is being changed or not available: of 2 pods, 1 are available and 2 up",
+            ),
+            (
+                |it| it["spec"]["replicas"] = json!(0),
+                "Rollout edge has no pods",
+            ),
+            (
+                |it| it["spec"]["paused"] = json!(true),
+                "Rollout edge is paused",
+            ),
+            (
+                |it| it["spec"]["updateStrategy"] = json!({"type": "OnDelete"}),
+                "Rollout edge has the update strategy OnDelete",
+            ),
+        ];
+        for (change, want) in table {
+            let mut object = json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"generation": 1},
+                "spec": {"replicas": 2, "template": {"spec": {"containers": []}}},
+                "status": {
+                    "observedGeneration": "1", "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2,
+                },
+            });
+            change(&mut object);
+            let workload = Workload::read(object).unwrap();
+            let checked = check_workload(&workload, &name, Disruption::Rollout);
+            let error = checked
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
+            assert!(
+                error.starts_with(want) && error.is_empty() == want.is_empty(),
+                "{error}"
+            );
         }
     }
 }

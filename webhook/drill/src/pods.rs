@@ -75,10 +75,14 @@ impl PodLog {
 
     /// Takes in all pods that exist: others are gone, even if the watch has missed that.
     pub(super) fn observe_all(&mut self, uids: &BTreeSet<String>, now: Instant) {
-        let known: Vec<_> = self.existing.keys().cloned().collect();
-        for uid in known.iter().filter(|uid| !uids.contains(*uid)) {
+        for uid in self.uids().difference(uids) {
             self.record_gone(uid, now);
         }
+    }
+
+    /// The uids of the pods that exist.
+    pub(super) fn uids(&self) -> BTreeSet<String> {
+        self.existing.keys().cloned().collect()
     }
 
     /// The names of the pods that exist.

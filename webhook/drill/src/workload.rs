@@ -3,25 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::anyhow;
+use admission::{WorkloadObject, objects};
+use anyhow::{anyhow, ensure};
 use ctl::cli::object_arg::ObjectArg;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use ctl::restart::RESTARTABLE;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::{GroupVersionKind, Selector};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The name of a workload, as in `deploy/edge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkloadName {
-    pub kind: WorkloadKind,
+    pub kind: GroupVersionKind,
     pub name: String,
-}
-
-/// The kinds of workloads that replace their pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
-pub(super) enum WorkloadKind {
-    Deployment,
-    StatefulSet,
-    DaemonSet,
 }
 
 /// What a workload says of its pods.
@@ -42,12 +37,14 @@ struct Metadata {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    /// `None` for a DaemonSet.
+    /// `None` for a DaemonSet, and where it is 1 by default.
     replicas: Option<u32>,
     selector: LabelSelector,
     update_strategy: UpdateStrategy,
-    /// Of a Deployment.
+    /// Of a Deployment or an Argo Rollout.
     paused: bool,
+    /// Of an Argo Rollout.
+    restart_at: Option<Time>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -59,12 +56,15 @@ struct UpdateStrategy {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
-    observed_generation: i64,
+    /// A number, and of an Argo Rollout a string.
+    observed_generation: Value,
     replicas: u32,
     updated_replicas: u32,
     available_replicas: u32,
+    /// Of an Argo Rollout: the `restartAt` of the last restart that is complete.
+    restarted_at: Option<Time>,
     // Of a DaemonSet.
-    desired_number_scheduled: u32,
+    desired_number_scheduled: Option<u32>,
     updated_number_scheduled: u32,
     number_available: u32,
 }
@@ -80,56 +80,56 @@ pub(super) struct PodCounts {
 
 // === impl WorkloadName ===
 
-impl WorkloadName {
-    pub(super) fn group_version_kind(&self) -> GroupVersionKind {
-        GroupVersionKind::gvk("apps", "v1", &self.kind.to_string())
-    }
-}
-
 impl FromStr for WorkloadName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let workload = ObjectArg::parse(text).and_then(|parsed| {
             let ObjectArg { kind, name } = parsed.ok()?;
-            let kind = kind.kind.parse().ok()?;
-            Some(Self { kind, name })
+            let is_workload = RESTARTABLE.contains(&&*kind.kind) || kind.group.contains('.');
+            is_workload.then_some(Self { kind, name })
         });
-        let invalid =
-            || format!("`{text}` is no workload such as deploy/edge, sts/edge or ds/edge");
+        let invalid = || {
+            format!(
+                "`{text}` is no workload that replaces its pods: use deploy/NAME, sts/NAME, ds/NAME, rollout/NAME of \
+                 Argo, or KIND.VERSION.GROUP/NAME of a custom resource with `spec.selector` and `spec.template`"
+            )
+        };
         workload.ok_or_else(invalid)
     }
 }
 
 impl fmt::Display for WorkloadName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.name)
-    }
-}
-
-// === impl WorkloadKind ===
-
-impl WorkloadKind {
-    /// The resource in the terms of RBAC.
-    pub(super) fn resource(self) -> &'static str {
-        match self {
-            Self::Deployment => "deployments",
-            Self::StatefulSet => "statefulsets",
-            Self::DaemonSet => "daemonsets",
-        }
+        write!(f, "{} {}", self.kind.kind, self.name)
     }
 }
 
 // === impl Workload ===
 
 impl Workload {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// If it has no pod template, or is of another shape.
+    pub(super) fn read(object: Value) -> anyhow::Result<Self> {
+        let has_template = |it: &WorkloadObject<'_>| it.template.is_some();
+        ensure!(
+            objects(&object).first().is_some_and(has_template),
+            "it has no pod template at `spec.template`"
+        );
+        Ok(serde_json::from_value(object)?)
+    }
+
     /// The selector of its pods.
     ///
     /// # Errors
-    /// If its expressions are invalid, which no API server admits.
+    /// If its expressions are invalid, which no API server admits of a known kind, or it selects all pods.
     pub(super) fn selector(&self) -> anyhow::Result<Selector> {
         let selector = Selector::try_from(self.spec.selector.clone());
-        selector.map_err(|error| anyhow!("the selector: {error}"))
+        let selector = selector.map_err(|error| anyhow!("the selector: {error}"))?;
+        ensure!(!selector.selects_all(), "spec.selector has no matchLabels");
+        Ok(selector)
     }
 
     /// Whether it replaces no pod by itself when its template changes.
@@ -144,27 +144,34 @@ impl Workload {
 
     pub(super) fn counts(&self) -> PodCounts {
         let status = &self.status;
-        match self.spec.replicas {
-            Some(desired) => PodCounts {
-                desired,
+        match status.desired_number_scheduled {
+            None => PodCounts {
+                desired: self.spec.replicas.unwrap_or(1),
                 existing: status.replicas,
                 updated: status.updated_replicas,
                 available: status.available_replicas,
             },
-            None => PodCounts {
-                desired: status.desired_number_scheduled,
-                existing: status.desired_number_scheduled,
+            Some(desired) => PodCounts {
+                desired,
+                existing: desired,
                 updated: status.updated_number_scheduled,
                 available: status.number_available,
             },
         }
     }
 
+    /// The last change that its controller has seen; `None` if its status does not say.
+    pub(super) fn observed_generation(&self) -> Option<i64> {
+        let it = &self.status.observed_generation;
+        it.as_i64().or_else(|| it.as_str()?.parse().ok())
+    }
+
     /// Whether its controller has seen its last change, and all its pods are of the current template and available.
     /// <https://github.com/kubernetes/kubectl/blob/master/pkg/polymorphichelpers/rollout_status.go>
     pub(super) fn is_complete(&self) -> bool {
-        let counts = self.counts();
-        self.status.observed_generation >= self.metadata.generation
+        let (counts, restart) = (self.counts(), &self.spec.restart_at);
+        self.observed_generation() >= Some(self.metadata.generation)
+            && (restart.is_none() || *restart == self.status.restarted_at)
             && [counts.existing, counts.updated, counts.available] == [counts.desired; 3]
     }
 }
@@ -183,12 +190,23 @@ mod tests {
             ("Deployments.apps/edge", "Deployment edge"),
             ("sts/a", "StatefulSet a"),
             ("ds/a", "DaemonSet a"),
+            ("rollout/a", "Rollout a"),
+            ("CloneSet.v1alpha1.apps.kruise.io/a", "CloneSet a"),
         ] {
             assert_eq!(text.parse::<WorkloadName>().unwrap().to_string(), want);
         }
-        for text in ["edge", "pod/edge", "deploy/", "deploy/a/b", ""] {
+        for text in [
+            "edge",
+            "pod/edge",
+            "rs/edge",
+            "cloneset/edge",
+            "deploy/",
+            "deploy/a/b",
+            "",
+        ] {
             let error = text.parse::<WorkloadName>().unwrap_err();
             assert!(error.starts_with(&format!("`{text}` ")), "{error}");
+            assert!(error.contains("KIND.VERSION.GROUP/NAME"), "{error}");
         }
     }
 
@@ -224,5 +242,80 @@ mod tests {
         assert!(!daemon_set.is_complete());
         assert!(daemon_set.updates_on_delete());
         assert_eq!(daemon_set.counts().available, 2);
+    }
+
+    /// A Rollout of Argo with two pods, changed.
+    fn rollout(change: impl FnOnce(&mut Value)) -> Workload {
+        let mut object = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"generation": 7},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "edge"}},
+                "template": {"spec": {"containers": []}},
+            },
+            "status": {
+                "observedGeneration": "7", "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2,
+            },
+        });
+        change(&mut object);
+        Workload::read(object).unwrap()
+    }
+
+    #[test]
+    fn argo_rollout_is_complete_once_its_restart_is() {
+        type Change = fn(&mut Value);
+        let table: [(Change, bool); 9] = [
+            (|_| {}, true),
+            (|it| it["status"]["observedGeneration"] = json!("6"), false),
+            // Of an early Argo, whose status has a hash.
+            (
+                |it| it["status"]["observedGeneration"] = json!("7d4f"),
+                false,
+            ),
+            (|it| it["status"]["observedGeneration"] = json!(7), true),
+            (|it| it["status"] = json!({}), false),
+            (|it| it["status"]["updatedReplicas"] = json!(1), false),
+            (
+                |it| it["spec"]["restartAt"] = json!("2026-01-02T10:00:00Z"),
+                false,
+            ),
+            (
+                |it| {
+                    it["spec"]["restartAt"] = json!("2026-01-02T10:00:00Z");
+                    it["status"]["restartedAt"] = json!("2026-01-01T10:00:00Z");
+                },
+                false,
+            ),
+            (
+                |it| {
+                    it["spec"]["restartAt"] = json!("2026-01-02T11:00:00+01:00");
+                    it["status"]["restartedAt"] = json!("2026-01-02T10:00:00Z");
+                },
+                true,
+            ),
+        ];
+        for (row, (change, want)) in table.into_iter().enumerate() {
+            assert_eq!(rollout(change).is_complete(), want, "row {row}");
+        }
+        let one = rollout(|it| it["spec"]["replicas"] = json!(null));
+        assert_eq!(one.counts().desired, 1);
+    }
+
+    #[test]
+    fn what_a_drill_cannot_tell_is_an_error() {
+        let unknown = rollout(|it| it["status"] = json!({"replicas": 2}));
+        assert_eq!(unknown.observed_generation(), None);
+        // A DeploymentConfig's selector is a map.
+        for selector in [json!({}), json!({"app": "edge"})] {
+            let error = rollout(|it| it["spec"]["selector"] = selector).selector();
+            assert!(error.unwrap_err().to_string().contains("matchLabels"));
+        }
+        assert!(rollout(|_| {}).selector().is_ok());
+        let of_deployment = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout",
+            "spec": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "edge"}},
+        });
+        let error = Workload::read(of_deployment).unwrap_err().to_string();
+        assert_eq!(error, "it has no pod template at `spec.template`");
     }
 }

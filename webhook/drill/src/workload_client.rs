@@ -1,18 +1,14 @@
 //! Acts on a workload and its pods, with the rights of the user: the calls of `drill`.
 
 use anyhow::Context;
+use ctl::restart::restart;
 use futures_util::AsyncBufRead;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, LogParams, Patch,
-    PatchParams, PostParams,
-};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, LogParams, PostParams};
 use kubernetes::{ClusterReader, DEADLINE, ReadError, api_call, with_deadline};
-use serde_json::json;
 
 use crate::job::{LABEL, NAME};
 use crate::workload::{Workload, WorkloadName};
@@ -41,26 +37,16 @@ impl WorkloadClient {
     /// # Errors
     /// If it cannot be read, or is of another shape.
     pub(super) async fn workload(&self) -> anyhow::Result<Option<Workload>> {
-        let (api, resource) = (self.workloads(), self.name.kind.resource());
-        let read = api.get_opt(&self.name.name);
-        let object = self.call("get", resource, read).await?;
-        let Some(object) = object else {
-            return Ok(None);
-        };
-        let object = serde_json::to_value(object).context("the workload")?;
-        let workload = serde_json::from_value(object).context("the workload")?;
-        Ok(Some(workload))
+        let WorkloadName { kind, name } = &self.name;
+        let object = self.reader.object(kind, &self.namespace, name).await?;
+        let workload = object.map(Workload::read).transpose();
+        workload.with_context(|| self.name.to_string())
     }
 
-    /// Restarts it, as `kubectl rollout restart` does.
-    pub(super) async fn restart(&self, now: Timestamp) -> Result<(), ReadError> {
-        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
-        let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-        let (api, resource) = (self.workloads(), self.name.kind.resource());
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let patched = api.patch(&self.name.name, &params, &patch);
-        self.call("patch", resource, patched).await.map(drop)
+    /// Restarts it.
+    pub(super) async fn restart(&self) -> Result<(), ReadError> {
+        let WorkloadName { kind, name } = &self.name;
+        restart(&self.reader, kind, &self.namespace, name).await
     }
 
     /// Evicts a pod. Returns the reason if a disruption budget does not allow it now.
@@ -133,11 +119,6 @@ impl WorkloadClient {
         self.call("get", "pods/log", logs).await
     }
 
-    fn workloads(&self) -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&self.name.group_version_kind());
-        Api::namespaced_with(self.reader.client(), &self.namespace, &resource)
-    }
-
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.reader.client(), &self.namespace)
     }
@@ -155,5 +136,71 @@ impl WorkloadClient {
     ) -> Result<T, ReadError> {
         let call = api_call(verb, resource, Some(&self.namespace));
         with_deadline(DEADLINE, call, response).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use crate::fake_api;
+
+    #[tokio::test]
+    async fn custom_resources_are_read_and_restarted() {
+        for (name, group, kind, path, field) in [
+            (
+                "rollout/edge",
+                "argoproj.io/v1alpha1",
+                "Rollout",
+                "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/edge",
+                "/spec/restartAt",
+            ),
+            (
+                "clonesets.v1alpha1.apps.kruise.io/edge",
+                "apps.kruise.io/v1alpha1",
+                "CloneSet",
+                "/apis/apps.kruise.io/v1alpha1/namespaces/shop/clonesets/edge",
+                "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt",
+            ),
+        ] {
+            let template = json!({"spec": {"containers": []}});
+            let object = json!({"apiVersion": group, "kind": kind, "spec": {"template": template}});
+            let (client, requests) = fake_api::start(name, move |_| (200, object.to_string()));
+            assert!(client.workload().await.unwrap().is_some(), "{name}");
+            client.restart().await.unwrap();
+            let requests: Vec<_> = requests.try_iter().collect();
+            assert_eq!(requests[0], format!("GET {path} "));
+            let (line, body) = requests[1].rsplit_once("? ").unwrap();
+            assert_eq!(line, format!("PATCH {path}"));
+            let mut patch: Value = body.parse().unwrap();
+            let time = patch.pointer_mut(field).unwrap().take();
+            time.as_str().unwrap().parse::<Timestamp>().unwrap();
+            assert_eq!(
+                patch.to_string().matches(':').count(),
+                field.matches('/').count()
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn right_that_a_drill_lacks_is_named() {
+        let (client, _requests) = fake_api::start("rollout/edge", |_| {
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+                "message": "no",
+            });
+            (403, status.to_string())
+        });
+        let error = client.workload().await.unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "forbidden: get rollouts in the namespace `shop`"
+        );
+        let error = client.restart().await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "forbidden: patch rollouts in the namespace `shop`"
+        );
     }
 }

@@ -35,13 +35,13 @@ Examples:
 For manifests it reads the same documents as `inject`, changes nothing, and does not check the label `envoy-\
 drainer.dev/injection` of namespaces.
 
-KIND/NAME reads an object of the cluster: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or \
-replicationcontroller, or its short name; gateway/NAME reads the workloads of a Gateway. If a file has that \
-name, the file is read instead. A pod with a drainer is explained as it runs, by the drainer's arguments. For \
-any other object, the explanation is what admission would do now, with the namespace's label and the \
-installation's defaults. If a flag of a default is set, the defaults of the flags are used. For a pod without a \
-drainer, it also says what admission recorded. The command needs the right to get the object, and warns of what \
-else it may not read.
+KIND/NAME reads an object of the cluster: pod, deployment, statefulset, daemonset, replicaset, job, cronjob, \
+replicationcontroller or rollout (of Argo), or its short name; KIND.VERSION.GROUP/NAME reads another custom resource, \
+and gateway/NAME the workloads of a Gateway. If a file has that name, the file is read instead. A pod with a drainer \
+is explained as it runs, by the drainer's arguments. For any other object, the explanation is what admission would do \
+now, with the namespace's label and the installation's defaults. If a flag of a default is set, the defaults of the \
+flags are used. For a pod without a drainer, it also says what admission recorded. The command needs the right to get \
+the object, and warns of what else it may not read.
 
 JSON is an object with the lists `pods`, `running` and `errors`.
 
