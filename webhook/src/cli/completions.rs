@@ -15,14 +15,32 @@ const HELP: &str = "\
 Examples:
   source <(envoy-drainer completions bash)
   envoy-drainer completions zsh > ~/.zfunc/_envoy-drainer
-  envoy-drainer completions fish > ~/.config/fish/completions/envoy-drainer.fish";
+  envoy-drainer completions fish > ~/.config/fish/completions/envoy-drainer.fish
+  envoy-drainer completions kubectl > ~/.local/bin/kubectl_complete-envoy_drainer
+
+The last is a program that kubectl runs, from the PATH, to complete `kubectl envoy-drainer` in any shell. It needs bash.";
+
+/// The value for kubectl.
+const KUBECTL: &str = "kubectl";
+
+/// What follows bash's script in the program that kubectl runs with the words after its plugin's name, and which prints
+/// candidates as Cobra does. Files are left to the shell, which completes them where there is no candidate (`:0`).
+/// <https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/#providing-completions-for-plugins>
+const KUBECTL_END: &str = r#"
+compopt() { :; }; compgen() { [[ $1 == -f ]] || builtin compgen "$@"; }
+COMP_WORDS=(envoy-drainer "$@") COMP_CWORD=$#
+_envoy__drainer envoy-drainer "${COMP_WORDS[$#]}" "${COMP_WORDS[$# - 1]}"
+printf '%s\n' "${COMPREPLY[@]}" | grep -v -e '^[[<]' -e '^$'
+echo :0
+"#;
 
 /// The flags of `completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct CompletionsArgs {
-    /// The shell.
-    shell: Shell,
+    /// The shell, or kubectl for the plugin in any shell.
+    #[arg(value_parser = ["bash", "elvish", "fish", "powershell", "zsh", KUBECTL])]
+    shell: String,
 }
 
 /// The flags of `man`.
@@ -34,17 +52,20 @@ pub struct ManArgs {
 
 /// Prints a script for a shell.
 pub(super) fn run(args: &CompletionsArgs, program: Command) -> anyhow::Result<ExitCode> {
-    let _ = print_documents(script(args.shell, program)?.as_bytes())?;
+    let _ = print_documents(script(&args.shell, program)?.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn script(shell: Shell, mut program: Command) -> anyhow::Result<String> {
+fn script(shell: &str, mut program: Command) -> anyhow::Result<String> {
     let name = program.get_name().to_owned();
+    let generator = shell.parse().unwrap_or(Shell::Bash);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut program, &*name, &mut script);
+    clap_complete::generate(generator, &mut program, &*name, &mut script);
     // bash's has two spellings of a name with a hyphen: <https://github.com/clap-rs/clap/issues/6421>.
     let [wrong, right] = ["__subcmd__", "__"].map(|hyphen| name.replace('-', hyphen));
-    Ok(String::from_utf8(script)?.replace(&wrong, &right))
+    let script = String::from_utf8(script)?.replace(&wrong, &right);
+    let of_kubectl = || format!("#!/usr/bin/env bash\n{script}{KUBECTL_END}");
+    Ok((shell == KUBECTL).then(of_kubectl).unwrap_or(script))
 }
 
 /// Writes a page for the program and for each subcommand.
@@ -96,7 +117,7 @@ mod tests {
 
     #[test]
     fn bash_completes_what_follows_a_subcommand() {
-        let script = script(Shell::Bash, Cli::command()).unwrap();
+        let script = script("bash", Cli::command()).unwrap();
         for (words, want) in [
             (["envoy-drainer", "che"], "check"),
             (["check", "--str"], "--strict"),
@@ -118,5 +139,45 @@ mod tests {
             let completions = String::from_utf8(output.stdout).unwrap();
             assert_eq!(completions.trim(), want, "{words:?}");
         }
+    }
+
+    /// As kubectl runs it: the last word is the one to complete, and may be empty.
+    #[test]
+    fn kubectl_completes_its_plugin() {
+        let script = script("kubectl", Cli::command()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), script).unwrap();
+        for (words, want) in [
+            (&["che"][..], &["check"][..]),
+            (&["check", "--str"], &["--strict"]),
+            (&["check", "--output", ""], &["text", "json"]),
+            (&["completions", "k"], &["kubectl"]),
+            (&["check", "--kubeconfig", ""], &[]),
+            (&["no-such-command", "a"], &[]),
+        ] {
+            let output = process::Command::new("bash")
+                .arg(file.path())
+                .args(words)
+                .output();
+            let output = output.unwrap();
+            assert_eq!(output.stderr, b"", "{words:?}");
+            let printed = String::from_utf8(output.stdout).unwrap();
+            let want = [want, &[":0"]].concat();
+            assert_eq!(printed.lines().collect::<Vec<_>>(), want, "{words:?}");
+        }
+        let output = process::Command::new("bash")
+            .arg(file.path())
+            .arg("")
+            .output();
+        let printed = String::from_utf8(output.unwrap().stdout).unwrap();
+        let lines: Vec<_> = printed.lines().collect();
+        assert!(
+            lines.contains(&"drill") && lines.contains(&"--help"),
+            "{printed}"
+        );
+        assert!(
+            !printed.contains('<') && !printed.contains('['),
+            "{printed}"
+        );
     }
 }
