@@ -246,6 +246,33 @@ async fn text_lists_findings_with_remedies() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// Each other test asserts that nothing is patched.
+#[tokio::test]
+async fn workloads_are_restarted_on_request() {
+    let mut answers = healthy();
+    let pods = list(&json!([pod("edge-0", &json!(null)), standalone("shop")]));
+    answers.insert("/api/v1/pods".to_owned(), pods);
+    let restarted = "restarted StatefulSet shop/edge";
+    let forbidden = "edge: forbidden: patch statefulsets in the namespace `shop`";
+    let patch = "PATCH /apis/apps/v1/namespaces/shop/statefulsets/edge?";
+    let args = ["--restart", "--no-dry-run"];
+    for (judge, args, code, want) in [
+        (injected as PodCreateResponder, &args[..1], 0, restarted),
+        (|_| forbids("no"), &args[..], 1, forbidden),
+        (|_| forbids(DENIAL), &args[..1], 1, "nothing is restarted"),
+    ] {
+        let api = FakeApiServer::start_cluster(answers.clone(), judge).await;
+        let api = api.unwrap();
+        let mut command = api.command(&["check"], args).unwrap();
+        let output = command.output().await.unwrap();
+        let stderr = str::from_utf8(&output.stderr).unwrap();
+        assert!(stderr.contains(want), "{stderr}");
+        assert_eq!(output.status.code(), Some(code), "{want}");
+        let requests = format!("{:?}", api.take_requests());
+        assert_eq!(requests.contains(patch), want.contains("edge"), "{want}");
+    }
+}
+
 /// Kubernetes 1.29 serves the group and version of the policies, but not their kinds.
 #[tokio::test]
 async fn policies_are_missed_where_kubernetes_has_none() {

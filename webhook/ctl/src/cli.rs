@@ -45,7 +45,7 @@ impl Command {
         match self {
             Self::Inject(args) => inject::run(*args),
             Self::Explain(args) => explain::run(*args),
-            Self::Check(args) => check::run(&args),
+            Self::Check(args) => block_on(check::run(&args)),
             Self::Drains(args) => block_on(drains::run(*args)),
             Self::Lint(args) => lint::run(*args),
             Self::Version(args) => block_on(version::run(*args)),

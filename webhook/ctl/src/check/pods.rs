@@ -301,6 +301,45 @@ mod tests {
         assert_eq!(result.commands, [label]);
     }
 
+    /// A remedy that comes first, or pods that nothing restarts, are left to the user.
+    #[test]
+    fn workload_whose_restart_is_enough_is_named() {
+        type Change = fn(&mut Value);
+        let table: [(Change, bool); 7] = [
+            (|_| {}, true),
+            (
+                |pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T23:59:59Z"),
+                true,
+            ),
+            (|pod| with_drainer(pod, "drainer:1"), true),
+            (
+                |pod| {
+                    with_drainer(pod, IMAGE);
+                    pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timout"] = json!("9s");
+                },
+                false,
+            ),
+            (|pod| pod["metadata"]["namespace"] = json!("default"), false),
+            (
+                |pod| pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#),
+                false,
+            ),
+            (
+                |pod| {
+                    with_drainer(pod, "drainer:1");
+                    pod["metadata"]["ownerReferences"] = json!(null);
+                },
+                false,
+            ),
+        ];
+        for (row, (change, want)) in table.into_iter().enumerate() {
+            let result = &results([pod(change)])[1];
+            let deployment = ObjectName::new("Deployment", Some("shop"), "edge");
+            assert_eq!(result.restart, want.then_some(deployment), "row {row}");
+            assert!(!want || result.commands[0].starts_with("kubectl rollout restart"));
+        }
+    }
+
     #[test]
     fn waiting_and_outdated_drainers_are_reported() {
         let table = [

@@ -33,6 +33,9 @@ pub struct CheckResult {
     /// True if the installation's health is unknown while this is.
     #[serde(skip)]
     pub is_blocking: bool,
+    /// The workload whose restart is all that is to be done.
+    #[serde(skip)]
+    pub restart: Option<ObjectName>,
     /// The object in question; `null` for the installation as a whole.
     pub subject: Option<ObjectName>,
     pub message: String,
@@ -165,6 +168,7 @@ impl CheckResult {
             name,
             severity,
             is_blocking: false,
+            restart: None,
             subject: None,
             message,
             remedy: None,

@@ -1,6 +1,7 @@
 //! `envoy-drainer check`: reads an installation and emits the sections of a report on it, one after the other.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use drainer::duration;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::core::GroupVersionKind;
 use kubernetes::{ClusterReader, ObjectSelector, ReadError};
 use pki::clock::wall_clock;
 use serde_json::json;
@@ -31,7 +33,7 @@ use crate::check::{
     webhook_configuration,
 };
 use crate::load_balancers::is_load_balancer;
-use crate::runtime::block_on;
+use crate::restart::restart;
 use crate::signals::Signals;
 use crate::text::PrintableText;
 
@@ -50,17 +52,21 @@ Examples:
   envoy-drainer check
   envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
   envoy-drainer check --namespace shop        # with rights in this namespace alone
+  envoy-drainer check --restart               # after helm upgrade: new drainers for all pods
 
 Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
-that request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a \
-small pod as a dry run, which runs admission and creates no pod. What your rights do not allow it to read is \
-reported as unknown, and the rest is checked. With --namespace, rights in that namespace are enough: to get it, to \
-list its pods, and to create one. The dry run then decides whether it works.
+that request a drainer, and the nodes. Without --restart it changes nothing. In each of those namespaces it sends \
+the API server a small pod as a dry run, which runs admission and creates no pod. What your rights do not allow it to \
+read is reported as unknown, and the rest is checked. With --namespace, rights in that namespace are enough: to get \
+it, to list its pods, and to create one. The dry run then decides whether it works.
+
+--restart needs the right to patch workloads, and does not wait for their pods. It leaves out workloads whose pods need \
+another remedy first, and restarts nothing if the webhook does not work.
 
 JSON is an object with `healthy` (true, false, or null if unknown) and the list `sections`.
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, or has a warning with --strict; 2 invalid usage; 3 \
-unknown whether it works, or, with --strict, anything is unknown.";
+Exit codes: 0 works, perhaps with warnings; 1 does not work, has a warning with --strict, or a workload could not be \
+restarted; 2 invalid usage; 3 unknown whether it works, or, with --strict, anything is unknown.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]
@@ -80,6 +86,9 @@ pub struct Args {
     /// Check again until it works, for this long at most.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     wait: Duration,
+    /// Then restart the Deployments, StatefulSets and DaemonSets whose pods need only that to get the installed drainer.
+    #[arg(long, conflicts_with = "wait")]
+    restart: bool,
     /// Send no dry runs, which need the right to create pods.
     #[arg(long)]
     no_dry_run: bool,
@@ -90,7 +99,7 @@ pub struct Args {
 }
 
 /// Checks an installation, and prints the results.
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (output, wait) = (args.output.output, args.wait);
     let styled = args.color.is_enabled_for(&io::stdout());
     // Each section is printed while the next one is read, unless there is another attempt.
@@ -99,24 +108,22 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ => Ok(()),
     };
     let found = RefCell::new(Vec::new());
-    let is_complete = block_on(async {
-        let mut signals = Signals::install().context("cannot handle signals")?;
-        let reader = args.cluster.clone().connect().await?;
-        tokio::select! {
-            ended = attempt(&reader, args, &found, show) => {
-                if ended.is_err() && output == OutputFormat::Json {
-                    let nothing: [Section; 0] = [];
-                    let _ = print(&PrintableText::json(&json!({"healthy": null, "sections": nothing})))?;
-                }
-                ended?
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    let reader = args.cluster.clone().connect().await?;
+    let is_complete = tokio::select! {
+        ended = attempt(&reader, args, &found, show) => {
+            if ended.is_err() && output == OutputFormat::Json {
+                let nothing: [Section; 0] = [];
+                let _ = print(&PrintableText::json(&json!({"healthy": null, "sections": nothing})))?;
             }
-            () = signals.next() => {
-                ensure!(!found.borrow().is_empty(), "interrupted before the end of an attempt");
-                return Ok(false);
-            }
+            ended?;
+            !(args.strict && reader.has_left_out())
         }
-        Ok(!(args.strict && reader.has_left_out()))
-    })?;
+        () = signals.next() => {
+            ensure!(!found.borrow().is_empty(), "interrupted before the end of an attempt");
+            false
+        }
+    };
     let sections = found.into_inner();
     match output {
         OutputFormat::Text => {
@@ -130,8 +137,36 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let _ = print(&PrintableText::json(&report))?;
         }
     }
-    let (has_failed, is_known) = verdict(&sections, args.strict);
+    let (mut has_failed, is_known) = verdict(&sections, args.strict);
+    if args.restart {
+        has_failed |= tokio::select! {
+            restarted = restart_workloads(&reader, &sections) => !restarted,
+            () = signals.next() => true,
+        };
+    }
     Ok(exit_status(has_failed, is_known && is_complete))
+}
+
+/// Restarts the workloads that need it, unless new pods may get no drainer. Returns false if one could not be restarted.
+async fn restart_workloads(reader: &ClusterReader, sections: &[Section]) -> bool {
+    let results = sections.iter().flat_map(|section| &section.results);
+    let workloads: BTreeSet<_> = results.filter_map(|it| it.restart.as_ref()).collect();
+    if is_healthy(sections) != Some(true) {
+        report("nothing is restarted, since new pods may get no drainer");
+        return true;
+    }
+    let mut are_restarted = true;
+    for workload in workloads {
+        let kind = GroupVersionKind::gvk("apps", "v1", &workload.kind);
+        let namespace = workload.namespace.as_deref().unwrap_or_default();
+        let restarted = restart(reader, &kind, namespace, &workload.name).await;
+        are_restarted &= restarted.is_ok();
+        report(match restarted {
+            Ok(()) => format!("restarted {workload}"),
+            Err(error) => format!("cannot restart {workload}: {error}"),
+        });
+    }
+    are_restarted
 }
 
 /// Whether a check has failed, and whether enough is known.
@@ -346,4 +381,27 @@ async fn dry_runs(
         .buffered(CONCURRENCY)
         .collect()
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn restarts_are_neither_a_default_nor_repeated() {
+        let parse = |args: &[&str]| Command::try_parse_from([&["check"], args].concat());
+        assert!(!parse(&[]).unwrap().args.restart);
+        assert!(parse(&["--restart"]).unwrap().args.restart);
+        let error = parse(&["--restart", "--wait", "2m"]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict);
+    }
 }

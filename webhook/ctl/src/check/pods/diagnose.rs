@@ -14,6 +14,7 @@ use crate::check::report::CheckResult;
 use crate::load_balancers::in_front;
 use crate::object_name::ObjectName;
 use crate::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
+use crate::restart::RESTARTABLE;
 use crate::running_pod::RunningPod;
 use crate::text::{has_or_have, plural};
 
@@ -50,8 +51,10 @@ pub(super) enum Diagnosis {
     CreatedBeforeInstallation,
     WebhookNotCalled,
     /// It has a drainer, and this is to be known of it: annotations that are unknown or differ from what was injected,
-    /// a load balancer in front, another image.
+    /// a load balancer in front.
     Notes(Vec<String>),
+    /// The same, and that its image is not that of new pods.
+    Outdated(Vec<String>),
 }
 
 /// Returns true for annotations that request a drainer, validly or not.
@@ -89,6 +92,7 @@ impl PodDiagnoser<'_> {
             notes.push(format!(
                 "its image is {image}, which keeps working; new pods get {new}"
             ));
+            return Some(Diagnosis::Outdated(notes));
         }
         (!notes.is_empty()).then_some(Diagnosis::Notes(notes))
     }
@@ -177,6 +181,9 @@ impl Diagnosis {
         let without_drainer = |cause: &str| {
             CheckResult::warning("without-drainer", format!("{pods} no drainer: {cause}"))
         };
+        let with_notes = |notes: &[String]| {
+            CheckResult::warning("drainer", format!("{pods} a drainer: {}", notes.join("; ")))
+        };
         let recreated = |cause| with_recreation(without_drainer(cause), owner);
         let result = match self {
             Self::NotRunning { image, reason } => {
@@ -193,10 +200,11 @@ impl Diagnosis {
                     ))
                 }
             }
-            Self::Notes(notes) => {
-                let message = format!("{pods} a drainer: {}", notes.join("; "));
-                CheckResult::warning("drainer", message)
+            // Other pods keep a drainer that works.
+            Self::Outdated(notes) if RESTARTABLE.contains(&&*owner.kind) => {
+                with_recreation(with_notes(notes), owner)
             }
+            Self::Notes(notes) | Self::Outdated(notes) => with_notes(notes),
             Self::NotOptedIn => {
                 let result = without_drainer("the namespace has not opted in")
                     .with_remedy("label the namespace")
@@ -220,14 +228,15 @@ impl Diagnosis {
 }
 
 /// Adds to a result how to create a workload's pods again, after the remedy that it has already.
-fn with_recreation(result: CheckResult, workload: &ObjectName) -> CheckResult {
+fn with_recreation(mut result: CheckResult, workload: &ObjectName) -> CheckResult {
     let ObjectName {
         kind,
         namespace,
         name,
     } = workload;
     let recreate = match &**kind {
-        "Deployment" | "StatefulSet" | "DaemonSet" => {
+        kind if RESTARTABLE.contains(&kind) => {
+            result.restart = result.remedy.is_none().then(|| workload.clone());
             return result.with_command(format!(
                 "kubectl rollout restart {} {name} --namespace {}",
                 kind.to_lowercase(),
