@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use drainer::shutdown_manager::ManagerCommand;
-use drainer::{Config, DEFAULT_PORT, flags_help, local_client, sidecar};
+use drainer::{Config, DEFAULT_PORT, help, local_client, sidecar};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -61,20 +61,6 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn usage_error(text: &str) -> ExitCode {
     eprintln!("{text}");
     ExitCode::from(EX_USAGE)
-}
-
-fn help() -> String {
-    format!(
-        "Drains Envoy before Kubernetes terminates it.\n\n\
-         drainer serve FLAGS                       run as the sidecar; exits after SIGTERM, when no drain is running\n\
-         drainer drain [--port PORT]               the sidecar's preStop hook; returns when the container may stop\n\
-         drainer status [--port PORT] [-o json]    print the status of the drain\n\n\
-         PORT is that of the sidecar [{DEFAULT_PORT}].\n\n\
-         As a shutdown manager: envoy shutdown-manager|shutdown of Envoy Gateway and of Contour, by the name of\n\
-         the program, and shutdown-manager of MARIN3R.\n\n\
-         Flags of serve:\n{}",
-        flags_help(),
-    )
 }
 
 /// Runs a command of the shutdown manager whose image the drainer's has replaced.

@@ -289,18 +289,6 @@ async fn ipv4_is_served_where_bindv6only_is_set() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn help_of_every_flag_begins_after_a_space() {
-    for line in drainer::flags_help().lines() {
-        let (flag, help) = line.split_at(42);
-        assert!(
-            flag.starts_with("  --") && flag.trim_end().len() <= 42,
-            "{line}"
-        );
-        assert!(help.starts_with(' ') && !help.starts_with("  "), "{line}");
-    }
-}
-
 #[tokio::test]
 async fn drain_command_waits_briefly_for_restarted_drainer() -> Result<()> {
     let sidecar = drainer_without_envoy(SECOND)?;

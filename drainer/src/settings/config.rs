@@ -13,7 +13,9 @@ use super::admin_address::{AdminAddress, EnvoyFlags};
 use super::readiness_probe::ReadinessProbe;
 use super::token::Token;
 use super::value::InvalidValue;
-use super::{ArgCondition, DrainSettings, SettingDefinition, drain_setting_definitions};
+use super::{
+    ArgCondition, DEFAULT_PORT, DrainSettings, SettingDefinition, drain_setting_definitions,
+};
 use crate::settings_table;
 use crate::shutdown_manager::ShutdownManager;
 
@@ -112,8 +114,8 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     flags.into_iter().zip(defaults).collect()
 });
 
-/// Describes the flags of `drainer serve`, a line each, with their defaults.
-pub fn flags_help() -> String {
+/// What `drainer --help` prints: the commands, and the flags of `serve` with their defaults, a line each.
+pub fn help() -> String {
     let line = |(flag, default): &(Flag, String)| {
         let name = format!("{} {}", flag.name, flag.value_name);
         let has_default = flag.in_args != ArgCondition::Required && !default.is_empty();
@@ -121,7 +123,17 @@ pub fn flags_help() -> String {
         let default = default.unwrap_or_default();
         format!("  --{name:<38} {}{default}\n", flag.help)
     };
-    FLAGS.iter().map(line).collect()
+    let flags: String = FLAGS.iter().map(line).collect();
+    format!(
+        "Drains Envoy before Kubernetes terminates it.\n\n\
+         drainer serve FLAGS                       run as the sidecar; exits after SIGTERM, when no drain is running\n\
+         drainer drain [--port PORT]               the sidecar's preStop hook; returns when the container may stop\n\
+         drainer status [--port PORT] [-o json]    print the status of the drain\n\n\
+         PORT is that of the sidecar [{DEFAULT_PORT}].\n\n\
+         As a shutdown manager: envoy shutdown-manager|shutdown of Envoy Gateway and of Contour, by the name of\n\
+         the program, and shutdown-manager of MARIN3R.\n\n\
+         Flags of serve:\n{flags}"
+    )
 }
 
 // === impl Config ===
@@ -337,15 +349,25 @@ mod tests {
     }
 
     #[test]
+    fn help_of_every_flag_begins_after_a_space() {
+        for line in help().lines().filter(|line| line.starts_with("  --")) {
+            let (flag, help) = line.split_at(42);
+            assert!(flag.trim_end().len() <= 42, "{line}");
+            assert!(help.starts_with(' ') && !help.starts_with("  "), "{line}");
+        }
+    }
+
+    #[test]
     fn default_values_in_the_help_are_the_effective_ones() {
         let required = ["--token=0000000000000000"];
-        let help = flags_help();
+        let help = help();
         for (definition, value) in &*FLAGS {
             if definition.in_args == ArgCondition::Required {
                 continue;
             }
-            let start = format!("--{} ", definition.name);
-            let line = help.lines().find(|line| line.contains(&start)).unwrap();
+            let start = format!("  --{} ", definition.name);
+            let line = help.lines().find(|line| line.starts_with(&start));
+            let line = line.unwrap();
             let Some((_, default)) = line.rsplit_once(" [") else {
                 assert_eq!(value, "", "{}", definition.name);
                 continue;
