@@ -57,17 +57,10 @@ fn numeric_names_stay_strings() {
     ];
     let error = helm.run(release).unwrap_err().to_string();
     assert!(error.contains("fullnameOverride"), "{error}");
-    let flags = [
-        "--set-string=serviceAccount.name=3",
-        "--set-string=priorityClassName=4",
-        "--set-string=image.pullSecrets[0]=5",
-        "--set-string=certificates.secret.name=6",
-        "--set=certificates.mode=secret",
-        "--set=fullnameOverride=e7",
-        "--set=image.registry=localhost",
-        "--set=policy.enabled=true",
-    ];
-    let flags = release.into_iter().chain(flags);
+    let flags = "--set-string=serviceAccount.name=3 --set-string=priorityClassName=4 \
+        --set-string=image.pullSecrets[0]=5 --set-string=certificates.secret.name=6 --set=certificates.mode=secret \
+        --set=fullnameOverride=e7 --set=image.registry=localhost --set=policy.enabled=true";
+    let flags = release.into_iter().chain(flags.split(' '));
     for object in objects(&helm.run(flags).unwrap()) {
         let unknown = kubernetes::unknown_fields(&object);
         assert_eq!(unknown.unwrap(), [""; 0], "{object}");

@@ -14,6 +14,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 
+use super::text;
+
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const EVENTS: &str = "/api/v1/namespaces/shop/events";
 
@@ -130,10 +132,6 @@ async fn start(responses: Responses) -> FakeApiServer {
 async fn drains(api: &FakeApiServer, args: &[&str]) -> Output {
     let mut command = api.command(&["drains"], args).unwrap();
     timeout(LIMIT, command.output()).await.unwrap().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
 }
 
 /// A running `drains --watch`.

@@ -13,7 +13,8 @@ use tests::review::{ReviewBuilder, defaults};
 use tests::{binaries, golden};
 use tokio::process::Command;
 
-use super::check::{CONFIGURATIONS, DEPLOYMENTS, healthy, set_arg};
+use super::check::{CONFIGURATIONS, DEPLOYMENTS, healthy, list, set_arg};
+use super::text;
 
 const PREFIX: &str = "envoy-drainer.dev/";
 
@@ -70,10 +71,6 @@ async fn explain(responses: Responses, args: &[&str]) -> Output {
 
 fn responses(path: &str, object: &Value) -> Responses {
     [(path.to_owned(), (200, object.to_string()))].into()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
 }
 
 /// Asserts that the output has all of these parts.
@@ -176,11 +173,6 @@ async fn workload_gets_the_defaults_of_the_installation() {
     assert_has(&output, &defaults);
 }
 
-fn list(api_version: &str, kind: &str, items: &[Value]) -> (u16, String) {
-    let list = json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": {}, "items": items});
-    (200, list.to_string())
-}
-
 #[tokio::test]
 async fn gateway_stands_for_its_workloads() {
     let mut responses = installed(&[], &json!({"envoy-drainer.dev/injection": "enabled"}));
@@ -193,10 +185,10 @@ async fn gateway_stands_for_its_workloads() {
     let mut of_another = of_gateway.clone();
     of_another["metadata"]["labels"]["gateway.envoyproxy.io/owning-gateway-namespace"] =
         json!("back");
-    let deployments = list("apps/v1", "Deployment", &[of_another, of_gateway]);
+    let deployments = list(&json!([of_another, of_gateway]));
     responses.insert("/apis/apps/v1/deployments".to_owned(), deployments);
-    let none = list("apps/v1", "DaemonSet", &[]);
-    responses.insert("/apis/apps/v1/daemonsets".to_owned(), none);
+    let none = list(&json!([]));
+    responses.insert("/apis/apps/v1/daemonsets".to_owned(), none.clone());
     let output = explain(responses.clone(), &["gateway/eg"]).await;
     let stdout = text(&output.stdout);
     assert_eq!(
@@ -204,7 +196,6 @@ async fn gateway_stands_for_its_workloads() {
         1,
         "{stdout}"
     );
-    let none = list("apps/v1", "Deployment", &[]);
     responses.insert("/apis/apps/v1/deployments".to_owned(), none);
     let output = explain(responses, &["gtw/other"]).await;
     assert_eq!(output.status.code(), Some(3), "{output:?}");
@@ -244,7 +235,7 @@ async fn what_the_cluster_knows_of_the_pods_is_explained() {
         "spec": {"type": "LoadBalancer", "selector": {"app": "web"}},
     });
     let path = "/api/v1/namespaces/shop/services".to_owned();
-    responses.insert(path, list("v1", "Service", &[service]));
+    responses.insert(path, list(&json!([service])));
     let output = explain(responses, &["deploy/web"]).await;
     let config_map = ["DRN076", "the ConfigMap `edge`"];
     let service = ["DRN084", "the Service `edge`"];

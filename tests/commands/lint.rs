@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use ctl::lint::{LintCode, REPOSITORY};
-use serde_json::Value;
 use strum::VariantArray;
 use tests::{binaries, golden};
+
+use super::text;
 
 const HOOKS: &str = "lint/hooks.yaml";
 
@@ -31,10 +32,6 @@ fn lint_stdin(documents: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 #[test]
 fn hooks_are_reported_with_their_remedies() {
     let output = lint(&[HOOKS]);
@@ -47,13 +44,12 @@ fn hooks_are_reported_with_their_remedies() {
 }
 
 #[test]
-fn sarif_has_each_finding_with_its_line() {
+fn sarif_and_json_have_each_finding_with_its_line() {
     let output = lint(&["--output=sarif", HOOKS]);
     let sarif = text(&output.stdout).replace(REPOSITORY, "https://github.com/OWNER/envoy-drainer");
     golden::check("lint/hooks.sarif", &sarif);
-    let log: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let results = log["runs"][0]["results"].as_array().unwrap();
-    assert_eq!(results.len(), 7);
+    let output = lint(&["--output=json", HOOKS]);
+    golden::check("lint/hooks.json", text(&output.stdout));
 }
 
 #[test]

@@ -12,3 +12,8 @@ mod explain;
 mod lint;
 // `inject` and `explain` of files.
 mod offline;
+
+/// What a program has printed.
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}

@@ -13,6 +13,8 @@ use tests::manifest::{KINDS, inject, inject_all, manifest_with_inject, read, tex
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
 
+use super::text;
+
 fn input(name: &str) -> Input {
     Input {
         name: name.to_owned(),
@@ -32,10 +34,6 @@ fn assert_explained(manifest: String, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part}: {text}");
     }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
 }
 
 /// A pod that requests a drainer, with these annotations as well.
@@ -75,13 +73,10 @@ fn moved_envoy_is_rendered_anew() {
     assert_eq!(injected.outcomes, [Outcome::Injected; 3]);
     let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/sidecar.diff", &diff);
-    let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
+    let mut explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
     golden::check("offline/sidecar.explained.txt", &explained.to_text(false));
-    let json: Value = serde_json::from_str(&explained.to_json()).unwrap();
-    let plan = &json["pods"][0]["plan"];
-    assert_eq!(plan["envoy"]["movedTo"], "initContainers");
-    assert_eq!(plan["drainer"]["before"], "envoy");
-    assert_eq!(plan["extraHooks"], json!(["app"]));
+    explained.pods.truncate(1);
+    golden::check("explain/sidecar.json", &explained.to_json());
 }
 
 #[test]
@@ -93,12 +88,7 @@ fn adoption_is_written_and_explained() {
     golden::check("offline/adopted.diff", &diff);
     let explained = ExplainReport::new(&[input("adopted.yaml")], &defaults());
     golden::check("offline/adopted.explained.txt", &explained.to_text(false));
-    let json: Value = serde_json::from_str(&explained.to_json()).unwrap();
-    let plan = &json["pods"][0]["plan"];
-    let adopted = json!({"manager": "contour", "versions": "1.24 to 1.33"});
-    assert_eq!(plan["adopted"], adopted);
-    let minimum = json!({"value": "20s", "source": "shutdown-manager"});
-    assert_eq!(plan["settings"]["min-drain-duration"], minimum);
+    golden::check("explain/adopted.json", &explained.to_json());
 }
 
 #[test]
@@ -171,7 +161,7 @@ fn explanations_render_as_text_and_json() {
     assert_eq!(explained.verdict(), Verdict::Finding);
     let text = explained.to_text(false).to_string();
     golden::check("offline/shop.explained.txt", &text);
-    golden::check("offline/shop.explained.json", &explained.to_json());
+    golden::check("explain/shop.json", &explained.to_json());
     assert_eq!(without_styles(&explained.to_text(true)), *text);
     for columns in [60, 80] {
         let mut command = Command::new(binaries::envoy_drainer().unwrap());

@@ -243,19 +243,10 @@ async fn invalid_flags_fail_at_startup() {
 
 /// Starts it with the cluster that a kubeconfig tells of.
 fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
-    let mut command = serve(&[
-        "--listen=127.0.0.1:0",
-        "--health-listen=127.0.0.1:0",
-        "--metrics-listen=127.0.0.1:0",
-        "--release-namespace=ns",
-        "--ca-secret=s",
-        "--webhook-configuration=w",
-        "--tls-name=localhost",
-        "--ca-lifetime=1h",
-        "--leaf-lifetime=1m",
-        "--ca-activation-delay=1s",
-        "--shutdown-delay=5s",
-    ]);
+    let flags = "--listen=127.0.0.1:0 --health-listen=127.0.0.1:0 --metrics-listen=127.0.0.1:0 --release-namespace=ns \
+        --ca-secret=s --webhook-configuration=w --tls-name=localhost --ca-lifetime=1h --leaf-lifetime=1m \
+        --ca-activation-delay=1s --shutdown-delay=5s";
+    let mut command = serve(&Vec::from_iter(flags.split(' ')));
     command.env("KUBECONFIG", api.kubeconfig());
     Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap()
 }

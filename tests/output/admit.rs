@@ -70,25 +70,10 @@ fn assert_patched(name: &str, sent: &Value, result: &AdmissionResult, defaults: 
 
 #[test]
 fn pods_lead_to_their_golden_files() {
-    let injected = [
-        "envoy-main",
-        "envoy-native-sidecar",
-        "envoy-moved",
-        "extra-hooks",
-        "plain-sidecar",
-        "host-network",
-        "pod-level-resources",
-        "guaranteed",
-        "existing-hook-replaced",
-        "grace-bigger",
-        "grace-smaller",
-        "many-containers",
-        "job",
-        "istio-injected",
-        "admin-unix-socket",
-        "bare",
-    ];
-    for name in injected {
+    let injected = "envoy-main envoy-native-sidecar envoy-moved extra-hooks plain-sidecar host-network \
+        pod-level-resources guaranteed existing-hook-replaced grace-bigger grace-smaller many-containers job \
+        istio-injected admin-unix-socket bare";
+    for name in injected.split(' ') {
         let outcome = admit(name, |_| {}).outcome;
         assert_eq!(outcome, AdmissionOutcome::Injected, "{name}");
     }

@@ -7,6 +7,7 @@ use admission::settings::all;
 use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, Settings};
 use serde_json::{Value, json};
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use tests::table::rows;
 use tests::{golden, helm};
 
 /// A pod that requests a drainer and has these annotations as well.
@@ -49,15 +50,6 @@ fn admit_with_warnings(pod: &Value) -> AdmissionResult {
     })
 }
 
-/// The rows of a table, whose three columns are an annotation, its value, and what is expected.
-fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    table.lines().map(|row| {
-        let mut cells = row.split(" | ");
-        let mut cell = || cells.next().expect("a row has three cells");
-        (cell(), cell(), cell())
-    })
-}
-
 /// The only warning about a pod.
 fn only_warning(result: &AdmissionResult) -> &str {
     let [warning] = &result.warnings[..] else {
@@ -96,7 +88,7 @@ exit-at-connections | 12 | --exit-at-connections=12
 ignore-kernel | true | --ignore-kernel=true
 ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081
 count-listeners | egress, 8081 | --count-listeners=egress,8081";
-    for (key, value, arg) in rows(table) {
+    for [key, value, arg] in rows(table) {
         let result = admit(&[(key, value)]);
         assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}: {value}");
         let warnings = match value {
@@ -119,7 +111,7 @@ cpu-request | 0.05 | /resources/requests/cpu
 cpu-limit | 1 | /resources/limits/cpu
 memory-request | 64Mi | /resources/requests/memory
 memory-limit | 24Mi | /resources/limits/memory";
-    for (key, value, pointer) in rows(table) {
+    for [key, value, pointer] in rows(table) {
         let result = admit(&[(key, value)]);
         let set = drainer(&result.pod).pointer(pointer);
         assert_eq!(set, Some(&json!(value)), "{key}: {value}");
@@ -181,14 +173,14 @@ cpu-request | 200m | cpu-request 200m is more than cpu-limit 100m (installation 
 cpu-limit | 10m | cpu-request 25m (installation default) is more than cpu-limit 10m: lower the one or raise the other
 memory-request | 1Gi | memory-request 1Gi is more than memory-limit 64Mi (installation default): lower the one or raise the other";
 
-fn bad_values() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+fn bad_values() -> impl Iterator<Item = [&'static str; 3]> {
     let message = "invalid duration `  `: expected a duration such as 90s, 1m30s or 400ms";
-    rows(BAD_VALUES).chain([("drain-delay", "\u{7}\n", message)])
+    rows(BAD_VALUES).chain([["drain-delay", "\u{7}\n", message]])
 }
 
 #[test]
 fn invalid_values_are_denied_with_a_valid_form() {
-    for (key, value, message) in bad_values() {
+    for [key, value, message] in bad_values() {
         let result = admit(&[(key, value)]);
         let decision = (result.allowed, result.outcome);
         assert_eq!(
@@ -209,7 +201,7 @@ fn invalid_values_are_denied_with_a_valid_form() {
 #[test]
 fn invalid_values_are_ignored_with_on_invalid_warn() {
     let without = admit_with_warnings(&pod(&[]));
-    for (key, value, message) in bad_values() {
+    for [key, value, message] in bad_values() {
         let mut result = admit_with_warnings(&pod(&[(key, value)]));
         let decision = (result.allowed, result.outcome);
         assert_eq!(
@@ -314,7 +306,7 @@ drain-timeout: 26h | min-drain-duration: 27h | min-drain-duration`: invalid dura
 cpu-limit: lots | cpu-request: 1 | cpu-limit`: invalid limit `lots`: expected a quantity such as 100m or 0.5, or none
 memory-limit: 16Mi | memory-request: 128Mi | memory-limit`: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs
 admin-address: localhost:1 | port: 9901 | admin-address`: invalid admin address `localhost:1`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";
-    for (one, other, want) in rows(table) {
+    for [one, other, want] in rows(table) {
         let annotations = [one, other].map(|annotation| annotation.split_once(": ").unwrap());
         let message = |detail| format!("DRN020: `envoy-drainer.dev/{detail}");
         let want: Vec<_> = want.split(" + ").map(message).collect();
