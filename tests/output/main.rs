@@ -7,6 +7,8 @@
 mod admit;
 // Every setting: its annotation, its default, and what is wrong with a bad value.
 mod annotations;
+// docs/cli.md lists every command with its flags.
+mod cli;
 // docs/codes.md lists every code.
 mod codes;
 // What the manifests of real Envoys show.
