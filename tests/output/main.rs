@@ -11,6 +11,8 @@ mod annotations;
 mod cli;
 // docs/codes.md lists every code.
 mod codes;
+// docs/json.md lists every member of each JSON.
+mod json;
 // What the manifests of real Envoys show.
 mod manifests;
 // The figures in README.md and docs, which are those of docs/measured.

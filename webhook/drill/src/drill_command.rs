@@ -51,7 +51,7 @@ runs in a Job in the workload's namespace, from the image of the webhook's insta
 Times in the report are seconds since the start of the load. FAILED MEANWHILE counts all requests that failed \
 from the pod's deletion until a second after it was gone. Pods that terminate at the same time share these \
 requests. DRAIN is the outcome of the pod's drain, and CUT BY DRAINER what was in flight at its end. \
-docs/drill.md describes the JSON.
+docs/json.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
 

@@ -15,7 +15,7 @@ use crate::pods::PodEnd;
 const ATTRIBUTION_SECONDS: f64 = 1.0;
 
 /// What a drill did, and what was lost. Times are in seconds since the start of the load.
-/// docs/drill.md describes the members.
+/// docs/json.md describes the members.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrillReport {
