@@ -44,24 +44,23 @@ fn rendered_fields_exist_in_kubernetes() {
     }
 }
 
+/// Renders a release with these flags, separated by spaces.
+fn template(helm: &Helm, release: &str, flags: &str) -> anyhow::Result<String> {
+    let args = ["template", release, helm::CHART, "--kube-version=1.30.0"];
+    helm.run(args.into_iter().chain(flags.split(' ')))
+}
+
 #[test]
 fn numeric_names_stay_strings() {
     let Some(helm) = find_helm() else { return };
-    let release = [
-        "template",
-        "1",
-        helm::CHART,
-        "--namespace=2",
-        "--kube-version=1.30.0",
-        "--skip-tests",
-    ];
-    let error = helm.run(release).unwrap_err().to_string();
+    let error = template(&helm, "1", "--skip-tests")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("fullnameOverride"), "{error}");
-    let flags = "--set-string=serviceAccount.name=3 --set-string=priorityClassName=4 \
+    let flags = "--namespace=2 --skip-tests --set-string=serviceAccount.name=3 --set-string=priorityClassName=4 \
         --set-string=image.pullSecrets[0]=5 --set-string=certificates.secret.name=6 --set=certificates.mode=secret \
         --set=fullnameOverride=e7 --set=image.registry=localhost --set=policy.enabled=true";
-    let flags = release.into_iter().chain(flags.split(' '));
-    for object in objects(&helm.run(flags).unwrap()) {
+    for object in objects(&template(&helm, "1", flags).unwrap()) {
         let unknown = kubernetes::unknown_fields(&object);
         assert_eq!(unknown.unwrap(), [""; 0], "{object}");
     }
@@ -107,16 +106,8 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
 #[test]
 fn helm_test_has_read_rights_alone() {
     let Some(helm) = find_helm() else { return };
-    let args = [
-        "template",
-        "envoy-drainer",
-        helm::CHART,
-        "--kube-version=1.30.0",
-        "--values",
-        helm::REQUIRED_VALUES,
-        "--show-only=templates/tests/check.yaml",
-    ];
-    let objects = objects(&helm.run(args).unwrap());
+    let flags = "--set=image.registry=localhost --show-only=templates/tests/check.yaml";
+    let objects = objects(&template(&helm, "envoy-drainer", flags).unwrap());
     let kinds = objects.iter().map(|it| it["kind"].as_str().unwrap());
     let kinds: Vec<_> = kinds.collect();
     assert_eq!(

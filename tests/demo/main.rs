@@ -155,14 +155,11 @@ fn print_comparison(screen: &Screen, results: [&TerminationResult; 3]) {
     let header = ["with the drainer", "`sleep 15`", "without"];
     let header = header.map(|name| format!("{name:>18}")).concat();
     screen.print(&screen.styled(DIMMED, &format!("{:39}{header}\n", "")));
-    row(
-        screen::PLAIN,
-        "requests sent (of configured rate)",
-        &|result| {
-            let percent = result.report.reached() * 100.0;
-            format!("{} ({percent:.0} %)", thousands(result.report.sent()))
-        },
-    );
+    let sent = |result: &TerminationResult| {
+        let percent = result.report.reached() * 100.0;
+        format!("{} ({percent:.0} %)", thousands(result.report.sent()))
+    };
+    row(screen::PLAIN, "requests sent (of configured rate)", &sent);
     row(BOLD, "requests failed", &|result| {
         thousands(result.report.failed())
     });

@@ -212,18 +212,10 @@ async fn run_attack(
 
 impl AttackResult {
     fn print(&self) {
-        let Self {
-            name,
-            calls,
-            probes,
-            kept,
-            peak,
-            socket_queue_size,
-            metrics,
-            ..
-        } = self;
+        let (calls, kept, probes) = (&self.calls, &self.kept, &self.probes);
         println!(
-            "{name:38}{:>7}{:>7} ms{:>7}{:>6}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
+            "{:38}{:>7}{:>7} ms{:>7}{:>6}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
+            self.name,
             calls.answered,
             calls.max.as_millis(),
             kept.answered,
@@ -231,14 +223,14 @@ impl AttackResult {
             kept.max.as_millis(),
             probes.answered,
             probes.max.as_millis(),
-            *peak as f64 / 1024.0,
-            *socket_queue_size as f64 / 1024.0,
-            metrics.slots_used,
-            metrics.evicted,
-            metrics.seconds_full,
+            self.peak as f64 / 1024.0,
+            self.socket_queue_size as f64 / 1024.0,
+            self.metrics.slots_used,
+            self.metrics.evicted,
+            self.metrics.seconds_full,
         );
         if let Some(error) = self.first_loss() {
-            println!("{name}: first call lost: {error}");
+            println!("{}: first call lost: {error}", self.name);
         }
     }
 

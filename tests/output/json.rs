@@ -31,18 +31,18 @@ fn page_has_every_member_and_no_other() {
             add(command, &value.unwrap(), &mut found);
         }
     }
-    add_told::<drill::report::DrillReport>("drill", &page, &mut found);
-    add_told::<drainer::Progress>("status", &page, &mut found);
-    add_told::<drainer::DrainSummary>("message", &page, &mut found);
-    add_told::<admission::RecordedInjection>("annotation", &page, &mut found);
+    add_example::<drill::report::DrillReport>("drill", &page, &mut found);
+    add_example::<drainer::Progress>("status", &page, &mut found);
+    add_example::<drainer::DrainSummary>("message", &page, &mut found);
+    add_example::<admission::RecordedInjection>("annotation", &page, &mut found);
     let mut wrong = Vec::new();
     for row in page.lines().filter_map(|it| it.strip_prefix("| `")) {
         let (place, members) = row.split_once("` | `").unwrap();
         for member in members.split("<br>`") {
-            let (name, told) = member.split_once("` ").unwrap();
+            let (name, rest) = member.split_once("` ").unwrap();
             let types = found.remove(&format!("{place}.{name}"));
-            let (told, _) = told.split_once(": ").unwrap();
-            let is_right = types.is_some_and(|types| types.iter().all(|it| told.contains(it)));
+            let (listed, _) = rest.split_once(": ").unwrap();
+            let is_right = types.is_some_and(|types| types.iter().all(|it| listed.contains(it)));
             wrong.extend((!is_right).then(|| format!("{place}.{member}")));
         }
     }
@@ -65,7 +65,11 @@ fn add(place: &str, value: &Value, found: &mut Members) {
 }
 
 /// Adds the members of an example of the page, which is as the program writes it, and lacks none.
-fn add_told<T: Debug + DeserializeOwned + Serialize>(name: &str, page: &str, found: &mut Members) {
+fn add_example<T: Debug + DeserializeOwned + Serialize>(
+    name: &str,
+    page: &str,
+    found: &mut Members,
+) {
     let (_, rest) = page.split_once(&format!("\n- `{name}`: `")).unwrap();
     let (text, _) = rest.split_once('`').unwrap();
     let value: T = serde_json::from_str(text).unwrap();
