@@ -72,10 +72,10 @@ pub fn find(
 
 fn not_found(chosen: Option<&str>, found: &[Installation]) -> CheckResult {
     let Some(chosen) = chosen else {
-        let command = "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace \
+        let command = "helm install envoy-drainer CHART --namespace envoy-drainer --create-namespace \
              --set image.registry=REGISTRY";
         return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
-            .with_remedy("install the chart")
+            .with_remedy("install the chart, which is charts/envoy-drainer in the source tree")
             .with_command(command);
     };
     let message =
