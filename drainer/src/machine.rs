@@ -44,6 +44,9 @@ const ENVOY_EXIT_TIME: Duration = Duration::from_secs(10);
 /// An Envoy that was live this long before the drainer's hook, and does not run then, was ended together with the drainer.
 const ENVOY_EXIT_BEFORE_HOOK: Duration = Duration::from_secs(5);
 
+/// Calls that came so soon after one that is released are released with it, and logged with it.
+const RELEASED_TOGETHER: Duration = Duration::from_secs(1);
+
 /// How long after its grace period a pod that ends is gone, whatever the kubelet had to wait for.
 const POD_EXIT_MARGIN: Duration = Duration::from_secs(30);
 
@@ -88,8 +91,10 @@ impl Machine {
                 self.drain(end).await?;
             }
             Decision::Release(called_by) | Decision::DrainSoftly(called_by) => {
-                info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
-                self.answer_hooks(called_by);
+                info!(
+                    "Releasing a hook without a drain: the pod is not ending, or Envoy does not respond"
+                );
+                self.answer_hooks(called_by + RELEASED_TOGETHER);
                 return ControlFlow::Continue(());
             }
             Decision::ReleaseDrainer => {

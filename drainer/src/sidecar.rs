@@ -37,9 +37,10 @@ pub async fn run(config: &Config, sigterm: impl Future) {
         connections: watch::Sender::default(),
     };
     let admin = config.admin_address.as_ref().map(display);
+    let manager_hook = config.manager.map(|it| it.hook_path);
     info!(
         version = env!("CARGO_PKG_VERSION"),
-        admin, port, "Drainer started"
+        admin, port, manager_hook, "Drainer started"
     );
     let delay = config.settings.health_failure_delay;
     for (setting, reason) in config.settings.timing.settings_without_effect(delay) {

@@ -173,7 +173,7 @@ impl AdminClient {
             return Err(CallError::NothingListens);
         }
         if self.address.as_ref() != Some(&found.address) {
-            let by = if found.is_hint { "manifest" } else { "search" };
+            let by = if found.is_hint { "hint" } else { "search" };
             info!(address = %found.address, by, "Found Envoy's admin interface");
             self.address = Some(found.address.clone());
         }
