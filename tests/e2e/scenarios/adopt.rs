@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::lag::roll_behind_lag;
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{EnvoyDeployment, containers, deployment, reconfigure};
+use crate::edge::{EnvoyDeployment, containers, deployment, reconfigure, remove_inject};
 use crate::images;
 use crate::restricted;
 use crate::traffic::{Requests, Traffic};
@@ -201,7 +201,10 @@ impl Product {
                 manager["command"] = json!([program]);
                 manager["lifecycle"]["preStop"]["exec"]["command"][0] = json!(program);
             }
-            Manager::DropIn => manager["image"] = json!(images::DRAINER_IMAGE),
+            Manager::DropIn => {
+                manager["image"] = json!(images::DRAINER_IMAGE);
+                remove_inject(template)?;
+            }
         }
         containers(template)?.push(manager);
         Ok(())
