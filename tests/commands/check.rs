@@ -518,6 +518,11 @@ async fn rights_in_one_namespace_are_enough() {
         assert!(last.starts_with(summary), "{args:?}: {}", text(&output));
         assert_eq!(output.status.code(), Some(code), "{args:?}");
     }
+    // Nothing shows that the webhook is called.
+    answers.get_mut("/api/v1/namespaces/shop").unwrap().1 =
+        r#"{"metadata":{"name":"shop"}}"#.into();
+    let output = check(answers, injected, &["--namespace", "shop"]).await;
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
 }
 
 #[tokio::test]

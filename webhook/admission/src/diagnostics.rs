@@ -317,7 +317,7 @@ codes! {
          address on 127.0.0.1";
     SolePod = 86, Warning,
         "The only replica is replaced after it has terminated, and the drain takes it out of service at its start.",
-        "annotate `envoy-drainer.dev/health-failure-delay: end`, or turn on `drainerAPI.replacement`; see docs/single-replica.md";
+        "annotate `envoy-drainer.dev/health-failure-delay: end`, or set the chart values `drainerAPI.enabled` and `drainerAPI.reports`; see docs/single-replica.md";
     AdminNotRead = 87, Assumption,
         "The admin address in Envoy's configuration cannot be read, so the drainer searches for it. Reported offline, and \
          by `explain` for objects of a cluster.",

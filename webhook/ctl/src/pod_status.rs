@@ -36,20 +36,31 @@ pub struct UnreadyPod<'a> {
 /// Why a container is waiting: the reason and the message.
 type WaitingReason<'a> = (&'a str, Option<&'a str>);
 
-/// A pod's drainer, if it has one.
+/// A pod's drainer, if it has one, which may run in the place of a shutdown manager.
 pub(crate) fn drainer(pod: &Pod) -> Option<&Container> {
     let spec = pod.spec.as_ref()?;
     let init = spec.init_containers.iter().flatten();
     let mut containers = init.chain(&spec.containers);
-    containers.find(|container| container.name == CONTAINER_NAME)
+    containers.find(|container| container.name == CONTAINER_NAME || is_manager(container))
+}
+
+/// Returns true if the drainer runs in a container in the place of a shutdown manager, by the usual name of its image.
+fn is_manager(container: &Container) -> bool {
+    let image = container.image.as_deref().unwrap_or_default();
+    let name = image
+        .rsplit('/')
+        .next()
+        .and_then(|name| name.split([':', '@']).next());
+    let mut args = container.args.iter().flatten();
+    name == Some("drainer") && args.any(|arg| arg == "shutdown-manager")
 }
 
 /// The status of a pod's drainer, if a kubelet has reported it.
 pub(crate) fn drainer_status(pod: &Pod) -> Option<&ContainerStatus> {
-    let status = pod.status.as_ref()?;
+    let (status, name) = (pod.status.as_ref()?, &drainer(pod)?.name);
     let init = status.init_container_statuses.iter().flatten();
     let mut statuses = init.chain(status.container_statuses.iter().flatten());
-    statuses.find(|status| status.name == CONTAINER_NAME)
+    statuses.find(|status| status.name == *name)
 }
 
 /// Why a pod's drainer is waiting, unless it is only starting.

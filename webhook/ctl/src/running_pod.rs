@@ -7,6 +7,7 @@ use admission::{
     Code, DEFAULT_GRACE_PERIOD, PodSettings, PodView, RecordedInjection, RecordedSkip, SidecarMode,
 };
 use drainer::settings::drain_setting_definitions;
+use drainer::shutdown_manager::ManagerCommand;
 use drainer::{Config, SettingDefinition, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
@@ -150,11 +151,13 @@ impl RunningDrainer {
     /// If its arguments are not those of a drainer of this version.
     fn try_new(pod: &Pod, container: &Container) -> Result<Self, String> {
         let mut args = container.args.iter().flatten();
-        if args.next().is_none_or(|command| command != "serve") {
-            return Err("the first one is not `serve`".to_owned());
-        }
-        let config = Config::parse(args.map(Into::into));
-        let config = config.map_err(|errors| errors.join("; "))?;
+        let config = match manager_config(container) {
+            Some(config) => config,
+            None if args.next().is_none_or(|command| command != "serve") => {
+                return Err("the first one is not `serve`".to_owned());
+            }
+            None => Config::parse(args.map(Into::into)).map_err(|errors| errors.join("; "))?,
+        };
         let spec = pod.spec.as_ref();
         let mut plain = spec.iter().flat_map(|spec| &spec.containers);
         let sidecar = if plain.any(|other| other.name == container.name) {
@@ -228,6 +231,27 @@ impl RunningSetting {
     }
 }
 
+/// The configuration of a drainer in the place of a shutdown manager, with the flags of its hook; `None` for another one.
+fn manager_config(container: &Container) -> Option<Config> {
+    use ManagerCommand::{Serve, Shutdown};
+    let program = container.command.as_ref().and_then(|it| it.first());
+    let args = container.args.as_deref()?;
+    let command = ManagerCommand::recognize(program.map_or("", String::as_str), args)?;
+    let hook = container
+        .lifecycle
+        .as_ref()
+        .and_then(|it| it.pre_stop.as_ref());
+    let hook = hook.and_then(|it| it.exec.as_ref()?.command.as_ref()?.split_first());
+    let hook = hook.and_then(|(program, args)| ManagerCommand::recognize(program, args));
+    match (command, hook) {
+        (Serve(manager, flags), Some(Shutdown(_, of_hook))) => {
+            Some(Config::for_manager(manager, &[flags, of_hook].concat()))
+        }
+        (Serve(manager, flags), _) => Some(Config::for_manager(manager, flags)),
+        (Shutdown(..), _) => None,
+    }
+}
+
 /// The settings of a drainer with this configuration, beside the annotations of its pod.
 fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
     let mut built_in = PodSettings::default();
@@ -280,6 +304,35 @@ mod tests {
             },
         });
         RunningPod::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn drainer_as_a_shutdown_manager_has_the_settings_of_its_flags() {
+        let hook = ["envoy-gateway", "envoy", "shutdown", "--drain-timeout=90s"];
+        let pod = json!({"metadata": {"name": "web-0"}, "spec": {"containers": [
+            {"name": "envoy"},
+            {
+                "name": "shutdown-manager", "image": "r/drainer:1", "command": ["envoy-gateway"],
+                "args": ["envoy", "shutdown-manager", "--ready-timeout=100s"],
+                "lifecycle": {"preStop": {"exec": {"command": hook}}},
+            },
+        ]}});
+        let running = RunningPod::new(&serde_json::from_value(pod).unwrap());
+        assert!(running.has_drainer && !running.is_changed);
+        assert_eq!(running.all_notes().count(), 0);
+        let settings = running.drainer.unwrap().settings;
+        let changed = settings.iter().filter(|it| it.is_changed);
+        let changed: Vec<_> = changed
+            .map(|it| format!("{}={}", it.name, it.value))
+            .collect();
+        assert_eq!(
+            changed,
+            [
+                "port=19002",
+                "drain-timeout=90s",
+                "ignore-listeners=19001,19003"
+            ]
+        );
     }
 
     #[test]

@@ -301,7 +301,15 @@ async fn collect(
         Ok(namespaces) if !args.no_dry_run => Some(dry_runs(reader, namespaces, &defaults).await),
         _ => None,
     };
-    emit(namespaces::section(&namespaces, dry_runs.as_deref()))?;
+    let mut section = namespaces::section(&namespaces, dry_runs.as_deref());
+    if installation.is_none() && dry_runs.is_none_or(|it| it.is_empty()) {
+        // Nothing has shown whether the webhook is called.
+        section
+            .results
+            .iter_mut()
+            .for_each(|it| it.is_blocking = true);
+    }
+    emit(section)?;
 
     let selector = ObjectSelector {
         namespace: args.namespace.clone(),

@@ -18,6 +18,7 @@ use kubernetes::{Change, ClusterReader, ObjectSelector, ReadError, now};
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_status, print, report, warn};
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
+use crate::pod_status::drainer;
 use crate::signals::Signals;
 use crate::text::PrintableText;
 
@@ -90,7 +91,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let scope = scope.unwrap_or_else(|| "the cluster".to_owned());
     let all = ListParams::default();
     let selections = [
-        all.clone().labels(INJECTED),
+        // The drainer in the place of a shutdown manager has no label.
+        match namespace {
+            Some(_) => all.clone(),
+            None => all.clone().labels(INJECTED),
+        },
         all.fields(&format!("reason={DRAIN_CUT}")),
     ];
     let [pods, events] = selections.map(|params| ObjectSelector {
@@ -101,7 +106,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let now = now();
     let mut has_pods = false;
     let add_pod = |pod| {
-        has_pods = true;
+        has_pods |= drainer(&pod).is_some();
         log.add_pod(&pod, now);
     };
     let pods_version = reader.select(&pods, add_pod).await;

@@ -8,11 +8,10 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::record::{DrainRecord, RecordOutcome, RecordSource};
 use crate::object_name::owner_name;
-use crate::pod_status::{drainer, drainer_status};
+use crate::pod_status::drainer_status;
 
 /// Returns the last drain of a pod; `None` if it has not been drained yet, or has no drainer.
 pub fn from_pod(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
-    drainer(pod)?;
     let status = drainer_status(pod)?;
     let deleted_at = deleted_at(pod);
     let state = status.state.as_ref();
@@ -104,6 +103,30 @@ mod tests {
     use super::*;
 
     const MESSAGE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"remaining":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
+
+    #[test]
+    fn drain_of_a_shutdown_manager_is_read() {
+        let terminated = json!({"terminated": {"exitCode": 0, "message": MESSAGE}});
+        let mut web = serde_json::to_value(pod(true, &terminated, &json!({}))).unwrap();
+        web["spec"]["containers"] = json!([{"name": "envoy"}, {"name": "shutdown-manager"}]);
+        web["spec"]["initContainers"] = json!(null);
+        web["status"]["initContainerStatuses"][0]["name"] = json!("shutdown-manager");
+        let outcome = |pod: &Value| {
+            let pod = serde_json::from_value(pod.clone()).unwrap();
+            from_pod(&pod, Timestamp::UNIX_EPOCH).map(|it| it.outcome)
+        };
+        for (image, args, is_read) in [
+            ("r/drainer:1", &["envoy", "shutdown-manager"][..], true),
+            ("drainer@sha256:0", &["shutdown-manager", "--port=1"], true),
+            ("r/gateway:1", &["envoy", "shutdown-manager"], false),
+            ("r/drainer:1", &["serve"], false),
+        ] {
+            let manager = &mut web["spec"]["containers"][1];
+            (manager["image"], manager["args"]) = (json!(image), json!(args));
+            let want = is_read.then_some(RecordOutcome::Ended(drainer::DrainOutcome::Deadline));
+            assert_eq!(outcome(&web), want, "{image} {args:?}");
+        }
+    }
 
     /// A pod of the Deployment `web`, as an API server sends it, with this state and last state of its drainer; deleted
     /// at 10:00:00 with a grace period of 75 s, if it is deleted.

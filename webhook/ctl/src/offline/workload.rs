@@ -300,9 +300,9 @@ impl WorkloadResult {
         self.line = 0;
     }
 
-    /// Records why API servers do not call the webhook for these pods, unless they request no drainer.
+    /// Records why API servers do not call the webhook for these pods, unless they request no drainer or have one.
     pub fn skip(&mut self, diagnostic: Diagnostic) {
-        if self.requests_drainer() {
+        if self.requests_drainer() && self.outcome != InjectionOutcome::AlreadyInjected {
             self.outcome = InjectionOutcome::Skipped;
             self.plan = None;
             let line = self.line;
