@@ -98,11 +98,11 @@ codes! {
         "run `envoy-drainer inject` on the static pod's manifest";
     EnvoyGatewayPod = 6, Skip,
         "The pod belongs to Envoy Gateway, whose own shutdown manager drains it.",
-        "set `shutdown` in the EnvoyProxy resource, or annotate `envoy-drainer.dev/adopt: \"true\"` to use this drainer instead",
+        "set `shutdown` in the EnvoyProxy resource. To use this drainer, annotate `envoy-drainer.dev/adopt: \"true\"`, or see docs/drop-in.md",
         due to "adopt";
     ContourPod = 7, Skip,
         "The pod belongs to Contour, whose own shutdown manager drains it.",
-        "set the flags of Contour's `shutdown-manager`, or annotate `envoy-drainer.dev/adopt: \"true\"` to use this drainer instead",
+        "set the flags of Contour's `shutdown-manager`. To use this drainer, annotate `envoy-drainer.dev/adopt: \"true\"`, or see docs/drop-in.md",
         due to "adopt";
     ExistingHook = 8, Skip,
         "Envoy's container has a preStop hook already.",

@@ -52,7 +52,7 @@ Examples:
   envoy-drainer check
   envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
   envoy-drainer check --namespace shop        # with rights in this namespace alone
-  envoy-drainer check --restart               # after helm upgrade: new drainers for all pods
+  envoy-drainer check --restart               # after an upgrade to another version: new drainers
 
 Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
 that request a drainer, and the nodes. Without --restart it changes nothing. In each of those namespaces it sends \

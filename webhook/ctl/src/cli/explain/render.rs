@@ -160,7 +160,8 @@ fn describe_admin(plan: &DrainPlan, pod: &WorkloadResult) -> String {
 
 /// The addresses that the drainer asks, and whether it searches after that.
 fn or_else_found(drainer: &Config, mut addresses: Vec<String>) -> String {
-    let is_searched = drainer.admin_address.is_none() && !drainer.host_network;
+    let has_hints_alone = drainer.host_network || drainer.manager.is_some();
+    let is_searched = drainer.admin_address.is_none() && !has_hints_alone;
     addresses.extend(is_searched.then(|| "found by the drainer".to_owned()));
     addresses.join(", else ")
 }
