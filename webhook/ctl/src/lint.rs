@@ -5,6 +5,7 @@ mod rules;
 mod sarif;
 mod script;
 
+use admission::keys::INJECT;
 use admission::{CONTAINER_NAME, Hook, PodView, WorkloadObject, known_envoys, objects};
 use json_patch::jsonptr::PointerBuf;
 use manifest::Manifest;
@@ -33,6 +34,8 @@ pub struct LintReport {
     pub envoys: usize,
     /// The number of their hooks.
     pub hooks: usize,
+    /// The number of Envoys that have no hook and request no drainer.
+    pub undrained: usize,
 }
 
 /// Returns true if a value has a list of containers, at any depth.
@@ -114,6 +117,8 @@ impl LintReport {
             let (list, index, is_envoy) = (at.list.key(), at.index, envoys.contains(&at));
             self.envoys += usize::from(is_envoy);
             let Some(written) = container.pre_stop() else {
+                let is_asking = template.pod["metadata"]["annotations"][INJECT] == "true";
+                self.undrained += usize::from(is_envoy && !is_asking);
                 continue;
             };
             let hook = Hook::parse(written);
@@ -164,6 +169,36 @@ impl LintReport {
                 })
             });
             self.findings.extend(found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn envoys_that_nothing_drains_are_counted() {
+        let pod = |annotations: Value, lifecycle: Value| {
+            let envoy = json!({"name": "envoy", "image": "envoyproxy/envoy:v1.36.4", "lifecycle": lifecycle});
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "edge", "annotations": annotations},
+                "spec": {"containers": [envoy, {"name": "app"}]},
+            })
+        };
+        let hook = json!({"preStop": {"exec": {"command": ["sleep", "5"]}}});
+        for (annotations, lifecycle, want) in [
+            (json!({}), json!(null), 1),
+            (json!({INJECT: "false"}), json!(null), 1),
+            (json!({INJECT: "true"}), json!(null), 0),
+            (json!({}), hook, 0),
+        ] {
+            let mut report = LintReport::default();
+            let manifest = pod(annotations, lifecycle).to_string();
+            report.add("edge.yaml", manifest.as_bytes(), true);
+            assert_eq!((report.envoys, report.undrained), (1, want), "{manifest}");
         }
     }
 }

@@ -96,6 +96,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         messages,
         envoys,
         hooks,
+        undrained,
         ..
     } = &linted;
     let _ = print(&match args.output {
@@ -114,8 +115,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         of_severity.count()
     };
     let (found, warned) = (count(LintSeverity::Error), count(LintSeverity::Warning));
+    let undrained = match undrained {
+        0 => String::new(),
+        _ => format!("; SIGTERM cuts the requests of {undrained} without a hook"),
+    };
     report(format_args!(
-        "{}, {} in {} of {}",
+        "{}, {} in {} of {}{undrained}",
         plural(found, "error"),
         plural(warned, "warning"),
         plural(hooks, "hook"),
