@@ -479,6 +479,7 @@ fn exit_codes_match_the_result() {
         (&["inject", "-", path], b"", 0),
         (&["inject", "--diff", path], b"", 0),
         (&["inject"], b"a: 1\n", 0),
+        (&["inject", "--strict"], b"a: 1\n", 1),
         (&["inject"], &shop, 1),
         (&["inject", "--strict"], fine.as_bytes(), 0),
         (&["inject"], guessed.as_bytes(), 0),

@@ -41,8 +41,8 @@ not recorded: an adopted shutdown manager, a long preStop hook, or a pod without
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
 Exit codes: 0 success; 1 a pod was denied, its document cannot be changed, or it gets a drainer that cannot drain \
-it, or, with --strict, a pod was skipped or something was assumed; 2 invalid usage; 3 a file or a document cannot \
-be read.";
+it, or, with --strict, a pod was skipped, something was assumed, or no pod requests a drainer; 2 invalid usage; 3 a \
+file or a document cannot be read.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]
@@ -138,9 +138,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let is_changed = outcomes.all(|outcome| ![Denied, Unchanged].contains(outcome));
         !is_changed || report.has_obstacle || args.strict && report.is_assumed
     };
+    let mut outcomes = reports.iter().flat_map(|report| &report.outcomes);
+    let is_without_request = outcomes.all(|it| {
+        use InjectionOutcome::{NotRequested, OptedOut};
+        [NotRequested, OptedOut].contains(it)
+    });
+    let is_idle = args.strict && defaults.is_some() && is_without_request;
     let mut messages = reports.iter().flat_map(|report| &report.messages);
     let is_complete = messages.all(|message| message.kind != MessageKind::Error);
-    Ok(exit_status(reports.iter().any(has_findings), is_complete))
+    let has_findings = is_idle || reports.iter().any(has_findings);
+    Ok(exit_status(has_findings, is_complete))
 }
 
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
