@@ -181,7 +181,7 @@ impl Server {
         }
     }
 
-    /// Responds to anybody: `GET /drained/TOKEN` is Envoy's hook, and `GET /drained/TOKEN/CONTAINER` that of another
+    /// Responds to any client: `GET /drained/TOKEN` is Envoy's hook, and `GET /drained/TOKEN/CONTAINER` that of another
     /// container, which waits but starts nothing.
     async fn port_response(&self, request: &str, client: IpAddr) -> String {
         if let Some(manager) = self.manager {
@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Responds to anybody as a shutdown manager.
+    /// Responds to any client as a shutdown manager.
     async fn respond_as(&self, manager: &ShutdownManager, request: &str, client: IpAddr) -> String {
         match request.strip_prefix("GET ") {
             Some("/healthz") => response("200 OK", "OK\n"),
