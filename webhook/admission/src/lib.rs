@@ -71,7 +71,7 @@ pub use settings::{
     ContainerName, Defaults, DrainerApiDefaults, ExistingHook, Maxima, NativeSidecar, OnInvalid,
     PodSettings, PullPolicy, SettingRow, SettingSource, Settings,
 };
-pub use shutdown_manager::{ManagerProduct, ShutdownManager};
+pub use shutdown_manager::{ManagerProduct, ShutdownManager, is_drop_in};
 pub use workload::admit_workload;
 pub use workload::misplaced::{MisplacedAnnotation, misplaced};
 pub use workload::objects::{PodTemplate, WorkloadObject, objects};

@@ -215,6 +215,13 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// Returns the last segment of an image's path, and its tag, or nothing.
+pub(super) fn image_name(image: &str) -> (&str, &str) {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let name = name.split('@').next().unwrap_or_default();
+    name.split_once(':').unwrap_or((name, ""))
+}
+
 // === impl PodView ===
 
 impl<'a> PodView<'a> {
@@ -465,9 +472,7 @@ impl<'a> Container<'a> {
     /// Returns the last segment of the image's path, and its tag, or nothing: `envoy` and `v1.36` of
     /// `docker.io/envoyproxy/envoy:v1.36@sha256:0`.
     pub(super) fn image_name(&self) -> (&str, &str) {
-        let name = self.image().rsplit('/').next().unwrap_or_default();
-        let name = name.split('@').next().unwrap_or_default();
-        name.split_once(':').unwrap_or((name, ""))
+        image_name(self.image())
     }
 
     /// Returns the words of its command line before the flags: `tini`, `--` and `envoy` of `tini -- envoy -c FILE`.

@@ -12,7 +12,7 @@ use self::shape::{CONTOUR, Command, ENVOY_GATEWAY, Flag, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
-use super::pod::{Container, ContainerList, ContainerRef, Hook, PodView};
+use super::pod::{Container, ContainerList, ContainerRef, Hook, PodView, image_name};
 
 pub(super) use self::shape::ManagerDefault;
 pub use self::shape::ManagerProduct;
@@ -45,13 +45,23 @@ const ENVOY: &str = "envoy";
 /// Maximum length of a hook in a message, in bytes.
 const MAX_QUOTED_HOOK_LEN: usize = 100;
 
-/// Returns the name of the container in which the drainer runs in the place of a shutdown manager: by its image, which has the
-/// usual name or is that of the installation, and by its arguments.
-pub(super) fn find_drop_in<'a>(pod: &'a PodView<'_>, image: &str) -> Option<&'a str> {
-    let is_drainer = |it: &Container<'_>| it.image_name().0 == "drainer" || it.image() == image;
-    let is_manager = |it: &Container<'_>| it.command_line().any(|word| word == MANAGER);
+/// Returns true if the drainer runs in a container in the place of a shutdown manager: by its image, which has the usual name
+/// or is that of the `installation`, and by the words of its command line.
+pub fn is_drop_in<'w>(
+    image: &str,
+    installation: Option<&str>,
+    mut words: impl Iterator<Item = &'w str>,
+) -> bool {
+    let is_drainer = image_name(image).0 == "drainer" || installation == Some(image);
+    is_drainer && words.any(|word| word == MANAGER)
+}
+
+/// Returns the name of the container in which the drainer runs in the place of a shutdown manager.
+pub(super) fn find_drop_in<'a>(pod: &'a PodView<'_>, installation: &str) -> Option<&'a str> {
     let mut containers = pod.long_running_containers();
-    let found = containers.find(|(_, it)| is_drainer(it) && is_manager(it));
+    let is_drop_in =
+        |it: &Container<'_>| is_drop_in(it.image(), Some(installation), it.command_line());
+    let found = containers.find(|(_, it)| is_drop_in(it));
     found.map(|(_, container)| container.name())
 }
 

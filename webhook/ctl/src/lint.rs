@@ -5,7 +5,7 @@ mod rules;
 mod sarif;
 mod script;
 
-use admission::keys::INJECT;
+use admission::keys::{INJECT, inject_requested};
 use admission::{CONTAINER_NAME, Hook, PodView, WorkloadObject, known_envoys, objects};
 use json_patch::jsonptr::PointerBuf;
 use manifest::Manifest;
@@ -117,7 +117,8 @@ impl LintReport {
             let (list, index, is_envoy) = (at.list.key(), at.index, envoys.contains(&at));
             self.envoys += usize::from(is_envoy);
             let Some(written) = container.pre_stop() else {
-                let is_asking = template.pod["metadata"]["annotations"][INJECT] == "true";
+                let inject = template.pod["metadata"]["annotations"][INJECT].as_str();
+                let is_asking = inject.is_some_and(|text| inject_requested(text) == Ok(true));
                 self.undrained += usize::from(is_envoy && !is_asking);
                 continue;
             };
@@ -193,6 +194,7 @@ mod tests {
             (json!({}), json!(null), 1),
             (json!({INJECT: "false"}), json!(null), 1),
             (json!({INJECT: "true"}), json!(null), 0),
+            (json!({INJECT: "enabled"}), json!(null), 0),
             (json!({}), hook, 0),
         ] {
             let mut report = LintReport::default();

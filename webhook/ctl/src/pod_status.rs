@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use admission::CONTAINER_NAME;
+use admission::{CONTAINER_NAME, is_drop_in};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 
 /// The reasons of a container that has yet to start.
@@ -44,15 +44,11 @@ pub(crate) fn drainer(pod: &Pod) -> Option<&Container> {
     containers.find(|container| container.name == CONTAINER_NAME || is_manager(container))
 }
 
-/// Returns true if the drainer runs in a container in the place of a shutdown manager, by the usual name of its image.
+/// Returns true if the drainer runs in a container in the place of a shutdown manager.
 fn is_manager(container: &Container) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
-    let name = image
-        .rsplit('/')
-        .next()
-        .and_then(|name| name.split([':', '@']).next());
-    let mut args = container.args.iter().flatten();
-    name == Some("drainer") && args.any(|arg| arg == "shutdown-manager")
+    let args = container.args.iter().flatten();
+    is_drop_in(image, None, args.map(String::as_str))
 }
 
 /// The status of a pod's drainer, if a kubelet has reported it.

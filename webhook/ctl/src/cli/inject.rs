@@ -139,11 +139,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         !is_changed || report.has_obstacle || args.strict && report.is_assumed
     };
     let mut outcomes = reports.iter().flat_map(|report| &report.outcomes);
-    let is_without_request = outcomes.all(|it| {
-        use InjectionOutcome::{NotRequested, OptedOut};
-        [NotRequested, OptedOut].contains(it)
-    });
-    let is_idle = args.strict && defaults.is_some() && is_without_request;
+    let is_requested = outcomes.any(|outcome| outcome.is_requested());
+    let is_idle = args.strict && defaults.is_some() && !is_requested;
     let mut messages = reports.iter().flat_map(|report| &report.messages);
     let is_complete = messages.all(|message| message.kind != MessageKind::Error);
     let has_findings = is_idle || reports.iter().any(has_findings);

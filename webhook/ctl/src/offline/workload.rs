@@ -79,6 +79,15 @@ pub struct LocatedDiagnostic {
     pub diagnostic: Diagnostic,
 }
 
+// === impl InjectionOutcome ===
+
+impl InjectionOutcome {
+    /// Returns true if the pod requests a drainer, or a removal has one to remove.
+    pub fn is_requested(self) -> bool {
+        !matches!(self, Self::NotRequested | Self::OptedOut)
+    }
+}
+
 // === impl WorkloadResult ===
 
 impl WorkloadResult {
@@ -243,8 +252,7 @@ impl WorkloadResult {
 
     /// Whether it requests a drainer, whatever the outcome.
     pub fn requests_drainer(&self) -> bool {
-        use InjectionOutcome::{NotRequested, OptedOut};
-        !matches!(self.outcome, NotRequested | OptedOut)
+        self.outcome.is_requested()
     }
 
     /// Returns true if it requests a drainer and gets none, or if something was assumed.
