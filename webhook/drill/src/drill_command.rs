@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use ctl::cli::installation::{find_deployment, find_installation, serve_container};
 use ctl::cli::terminal::{UNKNOWN, UsageError, ask, exit_status, print, report};
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::disruption::{Disruption, LoadOrigin};
 use crate::files::ReportFiles;
+use crate::junit;
 use crate::load_args::LoadArgs;
 use crate::pods::PodLog;
 use crate::render::to_text;
@@ -48,10 +49,10 @@ It asks before it disrupts anything. Afterwards it undoes its changes, except fo
 runs in a Job in the workload's namespace, from the image of the webhook's installation or that of --image. With \
 --from here it runs in this process, which must reach the URL.
 
-Times in the report are seconds since the start of the load. FAILED MEANWHILE counts all requests that failed \
-from the pod's deletion until a second after it was gone. Pods that terminate at the same time share these \
-requests. DRAIN is the outcome of the pod's drain, and CUT BY DRAINER what was in flight at its end. \
-docs/json.md describes the JSON.
+Times in the report are seconds since the start of the load. GONE AFTER counts from the pod's deletion: with the \
+kind `idle`, it shows how long idle clients hold a pod. FAILED MEANWHILE counts all requests that failed from the \
+deletion until a second after the pod was gone. Pods that terminate at the same time share these requests. DRAIN \
+is the outcome of the pod's drain, and CUT BY DRAINER what was in flight at its end. docs/json.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
 
@@ -111,7 +112,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match complete(args, job, &files).await {
         Err(error) if !error.is::<UsageError>() => {
             report(format_args!("error: {error:#}"));
-            files.write_error(&error);
+            let written = files.write(&junit::error_to_xml(&format!("{error:#}")));
+            let _ = written.inspect_err(|error| report(format_args!("warning: {error:#}")));
             Ok(ExitCode::from(UNKNOWN))
         }
         ended => ended,
@@ -123,10 +125,14 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let disruption = args.disruption.disruption();
     let (reader, namespace) = args.cluster.connect_in(args.namespace).await?;
     let client = WorkloadClient::new(reader.clone(), namespace.clone(), args.workload.clone());
+    // What cannot be reviewed may be granted.
+    let missing = client.missing_rights(disruption, args.from).await;
+    let missing = missing.unwrap_or_default().join(", ");
+    let place = format!("in the namespace `{namespace}`");
+    ensure!(missing.is_empty(), "forbidden {place}: {missing}");
     let workload = client.workload().await?;
     let name = &args.workload;
-    let missing = || anyhow!("there is no {name} in the namespace `{namespace}`");
-    let workload = workload.ok_or_else(missing)?;
+    let workload = workload.with_context(|| format!("there is no {name} {place}"))?;
     check_workload(&workload, name, disruption)?;
     let image = match args.from {
         LoadOrigin::Here => None,
@@ -140,13 +146,8 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
         origin: args.from,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    report(describe(
-        &subject,
-        &workload,
-        disruption,
-        &job,
-        image.as_deref(),
-    ));
+    let plan = describe(&subject, &workload, disruption, &job, image.as_deref());
+    report(plan);
     if !args.yes {
         confirm()?;
     }
@@ -163,7 +164,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let ended = tokio::select! {
         ended = session.run(&workload, job, image, &mut job_name) => ended,
         () = signals.next() => {
-            let has_disrupted = session.phase.borrow().has_disrupted();
+            let has_disrupted = matches!(*session.phase.borrow(), Phase::Disruption(_));
             Err(anyhow!(interruption(disruption, has_disrupted)))
         }
     };
@@ -180,7 +181,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
         OutputFormat::Json => PrintableText::json(&drill),
     };
     let printed = print(&text);
-    files.write(&drill)?;
+    files.write(&junit::to_xml(&drill))?;
     // A closed pipe changes no exit code.
     let _ = printed?;
     Ok(exit_status(drill.failed > 0, drill.completed))
@@ -214,11 +215,10 @@ fn check_workload(
         counts.updated,
     );
     ensure!(!workload.is_paused(), "{name} is paused: resume it first");
-    if disruption == Disruption::Rollout && workload.updates_on_delete() {
-        bail!(
-            "{name} has the update strategy OnDelete, so that a rollout replaces no pod: use --delete"
-        );
-    }
+    ensure!(
+        disruption != Disruption::Rollout || !workload.updates_on_delete(),
+        "{name} has the update strategy OnDelete, so that a rollout replaces no pod: use --delete"
+    );
     Ok(())
 }
 
@@ -282,10 +282,8 @@ fn confirm() -> anyhow::Result<()> {
     }
     ask("Continue? [y/N] ");
     let mut answer = String::new();
-    stdin
-        .lock()
-        .read_line(&mut answer)
-        .context("cannot read the answer")?;
+    let read = stdin.lock().read_line(&mut answer);
+    read.context("cannot read the answer")?;
     let is_yes = matches!(&*answer.trim().to_lowercase(), "y" | "yes");
     ensure!(is_yes, "cancelled; nothing was done");
     Ok(())
@@ -306,9 +304,56 @@ impl DisruptionArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, fs, process};
+
+    use clap::Parser;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fake_api;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[tokio::test]
+    async fn drill_that_lacks_rights_does_nothing() {
+        let (client, requests) = fake_api::start("deploy/edge", |_| {
+            let review = json!({"spec": {}, "status": {"allowed": false}});
+            (201, review.to_string())
+        });
+        let file = |name| env::temp_dir().join(format!("drill-{}-{name}", process::id()));
+        let (kubeconfig, junit) = (file("kubeconfig"), file("junit"));
+        let config = json!({
+            "clusters": [{"name": "a", "cluster": {"server": client.reader.server()}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "users": [{"name": "a", "user": {}}],
+            "current-context": "a",
+        });
+        fs::write(&kubeconfig, config.to_string()).unwrap();
+        let flags = "drill deploy/edge -n shop --url http://edge/ --evict --from here --yes";
+        let files = [
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+            "--junit",
+            junit.to_str().unwrap(),
+        ];
+        let args = Command::parse_from(flags.split(' ').chain(files)).args;
+        run(args).await.unwrap();
+        let report = fs::read_to_string(&junit).unwrap();
+        let want = "forbidden in the namespace `shop`: get deployments, list pods, watch pods, create pods/eviction";
+        assert!(
+            report.contains(&format!("<error message=\"{want}\"/>")),
+            "{report}"
+        );
+        let is_review = |request: String| request.contains("selfsubjectaccessreviews");
+        assert!(requests.try_iter().all(is_review));
+        for file in [kubeconfig, junit] {
+            fs::remove_file(file).unwrap();
+        }
+    }
 
     #[test]
     fn workload_that_cannot_be_drilled_says_why() {

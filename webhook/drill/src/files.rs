@@ -4,10 +4,6 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ctl::cli::terminal::report;
-
-use crate::junit;
-use crate::report::DrillReport;
 
 /// The flags of the files.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,25 +37,12 @@ impl ReportFiles {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(super) fn write(&self, drill: &DrillReport) -> anyhow::Result<()> {
+    pub(super) fn write(&self, junit: &str) -> anyhow::Result<()> {
         if let Some(path) = &self.junit {
-            write(path, &junit::to_xml(drill))?;
+            fs::write(path, junit).with_context(|| cannot_write(path))?;
         }
         Ok(())
     }
-
-    /// Writes the error of a drill without a report.
-    pub(super) fn write_error(&self, error: &anyhow::Error) {
-        if let Some(path) = &self.junit
-            && let Err(error) = write(path, &junit::error_to_xml(&format!("{error:#}")))
-        {
-            report(format_args!("warning: {error:#}"));
-        }
-    }
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| cannot_write(path))
 }
 
 fn cannot_write(path: &Path) -> String {

@@ -26,12 +26,9 @@ pub(super) fn to_xml(report: &DrillReport) -> String {
     );
     let mut xml = HEADER.to_owned() + &suite + "  <properties>\n";
     for (name, value) in [("url", &subject.url), ("cluster", &subject.cluster)] {
+        let value = escape(value);
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            xml,
-            "    <property name=\"{name}\" value=\"{}\"/>",
-            escape(value)
-        );
+        let _ = writeln!(xml, "    <property name=\"{name}\" value=\"{value}\"/>");
     }
     xml += "  </properties>\n";
     let class = format!("drill.{}", escape(&subject.workload));

@@ -41,6 +41,8 @@ pub(super) enum ClientMix {
     KeepAlive,
     /// HTTP/1.1 over a new connection for each request
     Connect,
+    /// 5 connections of HTTP/1.1 that stay open after one request each; one that the server closes is opened anew
+    Idle,
     /// As keep-alive, to --slow-path, at a tenth of the rate
     Slow,
     /// HTTP/2, without TLS by prior knowledge
@@ -65,7 +67,7 @@ pub(super) struct LoadArgs {
     /// Kinds of clients [default: keep-alive,connect,h2, as far as the gateway serves them].
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
     mix: Vec<ClientMix>,
-    /// Requests per second of each kind.
+    /// Requests per second of each kind but `idle`.
     #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = parse_rate)]
     rate: f64,
     /// Minimum time to send requests. They begin 5 s before the disruption, and end 5 s after the last pod is gone.
@@ -176,11 +178,16 @@ impl LoadArgs {
             let invalid = |_| format!("{option}: `{path}` is no path such as /slow?seconds=2");
             url.with_path(path).map_err(invalid)
         };
-        let is_slow = kind == ClientMix::Slow;
         let name = kind.name();
+        let share = match kind {
+            ClientMix::Idle => 0.0,
+            ClientMix::Slow => SLOW_SHARE,
+            _ => 1.0,
+        };
         let (kind, url) = match kind {
             ClientMix::KeepAlive => (ClientKind::KeepAlive, url.clone()),
             ClientMix::Connect => (ClientKind::ConnectionPerRequest, url.clone()),
+            ClientMix::Idle => (ClientKind::Idle, url.clone()),
             ClientMix::Slow => {
                 let path = self.slow_path.as_deref().ok_or(NO_SLOW_PATH)?;
                 (ClientKind::KeepAlive, with_path(SLOW_PATH, path)?)
@@ -188,10 +195,8 @@ impl LoadArgs {
             ClientMix::H2 => (ClientKind::Http2, url.clone()),
             ClientMix::Websocket => {
                 let session = WEBSOCKET_SESSION;
-                let url = match &self.websocket_path {
-                    Some(path) => with_path(WEBSOCKET_PATH, path)?,
-                    None => url.clone(),
-                };
+                let path = self.websocket_path.as_deref().unwrap_or(url.path());
+                let url = with_path(WEBSOCKET_PATH, path)?;
                 (ClientKind::WebSocket { session }, url)
             }
             ClientMix::Grpc => {
@@ -210,7 +215,7 @@ impl LoadArgs {
             name,
             kind,
             url,
-            rate: self.rate * if is_slow { SLOW_SHARE } else { 1.0 },
+            rate: self.rate * share,
         })
     }
 }
@@ -254,6 +259,7 @@ mod tests {
         let want = [
             "keep-alive /a 50",
             "connect /a 50",
+            "idle /a 0",
             "slow /slow 5",
             "h2 /a 50",
             "websocket /ws 50",

@@ -41,7 +41,7 @@ pub(super) struct LoadRun {
 pub(super) enum StopLoad {
     /// Its Job is deleted.
     Job(String),
-    /// It is told so.
+    /// This is dropped.
     Here(oneshot::Sender<()>),
 }
 
@@ -101,10 +101,7 @@ impl StopLoad {
     pub(super) async fn stop(self, client: &WorkloadClient) -> anyhow::Result<()> {
         match self {
             Self::Job(name) => client.delete_job(&name).await?,
-            Self::Here(stop) => {
-                // A load that has ended needs no stop.
-                let _ = stop.send(());
-            }
+            Self::Here(stop) => drop(stop),
         }
         Ok(())
     }

@@ -242,32 +242,21 @@ impl Session<'_> {
 
     /// Reports an event with its time.
     fn say(&self, text: &str) {
-        match self.phase.borrow().started_at() {
-            Some(at) => {
-                let seconds = at.elapsed().as_secs_f64();
-                report(format_args!("{seconds:6.1} s  {text}"));
-            }
-            None => report(format_args!("          {text}")),
-        }
+        let started_at = self.phase.borrow().started_at();
+        let seconds = started_at.map(|at| format!("{:6.1} s", at.elapsed().as_secs_f64()));
+        report(format_args!("{:8}  {text}", seconds.unwrap_or_default()));
     }
 }
 
 fn describe_end(end: &PodEnd) -> String {
-    let drain = end
-        .drain
-        .as_ref()
-        .map(|drain| format!(", drain: {}", drain.outcome));
+    let drain = end.drain.as_ref();
+    let drain = drain.map(|drain| format!(", drain: {}", drain.outcome));
     format!("{} is gone{}", end.name, drain.unwrap_or_default())
 }
 
 // === impl Phase ===
 
 impl Phase {
-    /// Whether pods were disrupted.
-    pub(super) fn has_disrupted(self) -> bool {
-        matches!(self, Self::Disruption(_))
-    }
-
     /// The start of the load, once it is known.
     fn started_at(self) -> Option<Instant> {
         match self {

@@ -3,13 +3,16 @@
 use anyhow::Context;
 use ctl::restart::restart;
 use futures_util::AsyncBufRead;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, EvictParams, ListParams, LogParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, EvictParams, ListParams, LogParams, PostParams};
 use kubernetes::{ClusterReader, DEADLINE, ReadError, api_call, with_deadline};
+use serde_json::json;
 
+use crate::disruption::{Disruption, LoadOrigin};
 use crate::job::{LABEL, NAME};
 use crate::workload::{Workload, WorkloadName};
 
@@ -30,6 +33,42 @@ impl WorkloadClient {
             namespace,
             name,
         }
+    }
+
+    /// The rights for a drill that the user lacks, such as `patch deployments`.
+    ///
+    /// # Errors
+    /// If they cannot be reviewed, which does not say that one is lacking.
+    ///
+    /// # Panics
+    /// Never: a review is constant but for texts.
+    pub(super) async fn missing_rights(
+        &self,
+        disruption: Disruption,
+        origin: LoadOrigin,
+    ) -> Result<Vec<String>, ReadError> {
+        let workload = ApiResource::from_gvk(&self.name.kind);
+        let api = Api::<SelfSubjectAccessReview>::all(self.reader.client());
+        let params = PostParams::default();
+        let mut missing = Vec::new();
+        for [verb, group, resource] in disruption.rights(&workload, origin) {
+            let is_workload = (group, resource) == (&workload.group, &workload.plural);
+            let (kind, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let review = json!({"spec": {"resourceAttributes": {
+                "namespace": self.namespace, "name": is_workload.then_some(&self.name.name),
+                "verb": verb, "group": group, "resource": kind, "subresource": subresource,
+            }}});
+            let review = serde_json::from_value(review).expect("the object is a review");
+            let reviewed = api.create(&params, &review);
+            let reviewed = self.call("create", "selfsubjectaccessreviews", reviewed);
+            let status = reviewed.await?.status;
+            // An authorizer that has failed denies nothing.
+            // <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>
+            if status.is_some_and(|it| !it.allowed && it.evaluation_error.is_none()) {
+                missing.push(format!("{verb} {resource}"));
+            }
+        }
+        Ok(missing)
     }
 
     /// Reads the workload; `None` if there is none.
@@ -141,10 +180,155 @@ impl WorkloadClient {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::ops::ControlFlow;
+
     use k8s_openapi::jiff::Timestamp;
+    use kubernetes::{Change, ObjectSelector};
     use serde_json::{Value, json};
 
+    use super::*;
     use crate::fake_api;
+
+    /// The verb, the API group and the resource of a request, as in RBAC.
+    fn right(request: &str) -> [String; 3] {
+        let (line, _) = request.rsplit_once(' ').unwrap();
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (api, objects) = path.split_once("/namespaces/shop/").unwrap();
+        let group = api
+            .strip_prefix("/apis/")
+            .and_then(|it| it.split('/').next());
+        let mut segments = objects.split('/');
+        let (resource, name, subresource) = (segments.next(), segments.next(), segments.next());
+        let verb = match method {
+            "POST" => "create",
+            "GET" if query.contains("watch=") => "watch",
+            "GET" if name.is_none() => "list",
+            method => &method.to_lowercase(),
+        };
+        let resource = resource.into_iter().chain(subresource).collect::<Vec<_>>();
+        [verb, group.unwrap_or_default(), &resource.join("/")].map(ToOwned::to_owned)
+    }
+
+    /// Does all that a drill does.
+    async fn drill(client: &WorkloadClient, disruption: Disruption, origin: LoadOrigin) {
+        client.workload().await.unwrap();
+        let pods = ObjectSelector {
+            namespace: Some(client.namespace.clone()),
+            ..ObjectSelector::default()
+        };
+        let reader = &client.reader;
+        let version = reader.select(&pods, |_: Pod| {}).await.unwrap();
+        let visit = |_: Change<Pod>| ControlFlow::Break(());
+        let report = |error: &_| panic!("{error}");
+        reader.watch(&pods, version, visit, report).await.unwrap();
+        match disruption {
+            Disruption::Rollout => client.restart().await.unwrap(),
+            Disruption::Evict => drop(client.evict("edge-0").await.unwrap()),
+            Disruption::Delete => client.delete_pod("edge-0").await.unwrap(),
+        }
+        if origin == LoadOrigin::Cluster {
+            client.create_job(&Job::default()).await.unwrap();
+            client.job_pods("1").await.unwrap();
+            drop(client.follow_logs("load").await.unwrap());
+            client.delete_job("drill-1").await.unwrap();
+        }
+    }
+
+    /// What the API server answers to a request of this right.
+    fn answer([verb, _, resource]: [&str; 3]) -> Value {
+        match (verb, resource) {
+            ("list", _) => json!({"metadata": {"resourceVersion": "1"}, "items": []}),
+            ("watch", _) => json!({"type": "ADDED", "object": {"metadata": {}}}),
+            ("delete", _) | (_, "pods/eviction") => json!({"kind": "Status", "status": "Success"}),
+            ("create", _) => json!({"metadata": {}}),
+            _ => {
+                let template = json!({"spec": {"containers": []}});
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}})
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn drill_needs_the_rights_that_are_reviewed() {
+        for (name, disruption, origin) in [
+            ("deploy/edge", Disruption::Rollout, LoadOrigin::Cluster),
+            ("rollout/edge", Disruption::Rollout, LoadOrigin::Here),
+            ("deploy/edge", Disruption::Evict, LoadOrigin::Here),
+            ("deploy/edge", Disruption::Delete, LoadOrigin::Cluster),
+        ] {
+            let (client, requests) = fake_api::start(name, |request| {
+                let right = right(request);
+                (
+                    200,
+                    answer(right.each_ref().map(String::as_str)).to_string(),
+                )
+            });
+            drill(&client, disruption, origin).await;
+            let used: BTreeSet<_> = requests.try_iter().map(|it| right(&it)).collect();
+            let workload = ApiResource::from_gvk(&client.name.kind);
+            let reviewed = disruption.rights(&workload, origin).into_iter();
+            let reviewed = reviewed.map(|right| right.map(ToOwned::to_owned));
+            assert_eq!(used, reviewed.collect(), "{name} {disruption} {origin:?}");
+        }
+    }
+
+    /// The rights that a drill in the cluster lacks by these answers to reviews, and the attributes that were reviewed.
+    async fn review(
+        disruption: Disruption,
+        respond: impl Fn(&Value) -> (u16, Value) + Send + 'static,
+    ) -> (Result<Vec<String>, ReadError>, Vec<Value>) {
+        const REVIEWS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews? ";
+        let attributes = |request: &str| {
+            let review: Value = request.strip_prefix(REVIEWS).unwrap().parse().unwrap();
+            review["spec"]["resourceAttributes"].clone()
+        };
+        let (client, requests) = fake_api::start("rollout/edge", move |request| {
+            let (status, body) = respond(&attributes(request));
+            (status, body.to_string())
+        });
+        let missing = client.missing_rights(disruption, LoadOrigin::Cluster).await;
+        let reviewed = requests.try_iter().map(|it| attributes(&it));
+        (missing, reviewed.collect())
+    }
+
+    #[tokio::test]
+    async fn all_rights_that_a_drill_lacks_are_named_at_once() {
+        let respond = |right: &Value| {
+            let is_allowed = right["verb"] != "create" && right["subresource"] != "log";
+            (201, json!({"spec": {}, "status": {"allowed": is_allowed}}))
+        };
+        let (missing, reviewed) = review(Disruption::Evict, respond).await;
+        let want = ["create pods/eviction", "create jobs", "get pods/log"];
+        assert_eq!(missing.unwrap(), want);
+        let workload = json!({
+            "namespace": "shop", "verb": "get", "group": "argoproj.io", "resource": "rollouts", "subresource": "",
+            // A role may name it.
+            "name": "edge",
+        });
+        assert_eq!(reviewed[0], workload);
+        let eviction = json!({
+            "namespace": "shop", "verb": "create", "group": "", "resource": "pods", "subresource": "eviction",
+        });
+        assert_eq!(reviewed[3], eviction);
+    }
+
+    /// An authorizer may have failed, and the API server may refuse the reviews themselves.
+    #[tokio::test]
+    async fn right_that_cannot_be_reviewed_is_not_missing() {
+        let unknown = json!({"allowed": false, "evaluationError": "no response"});
+        let respond = move |_: &Value| (201, json!({"spec": {}, "status": unknown}));
+        let (missing, reviewed) = review(Disruption::Rollout, respond).await;
+        assert_eq!(missing.unwrap(), Vec::<String>::new());
+        assert_eq!(reviewed.len(), 7);
+        let forbidden =
+            json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no"});
+        let respond = move |_: &Value| (403, forbidden.clone());
+        let (missing, reviewed) = review(Disruption::Rollout, respond).await;
+        assert!(missing.is_err(), "{missing:?}");
+        assert_eq!(reviewed.len(), 1);
+    }
 
     #[tokio::test]
     async fn custom_resources_are_read_and_restarted() {

@@ -13,12 +13,19 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::failure::{Failure, FailureKind, SendError};
+use crate::open_loop::{OpenLoopParams, within};
 use crate::pool::{HttpConnection, spawn_driver};
 use crate::request::RequestTemplate;
 use crate::target::{Connector, Protocol};
 
 /// A connection that was closed before its next request arrived fails that within this time, at the latest.
 const MAX_RACE: Duration = Duration::from_millis(500);
+
+/// How many connections idle clients keep.
+const IDLE_CONNECTIONS: usize = 5;
+
+/// How long they wait before they open the next one.
+const IDLE_PAUSE: Duration = Duration::from_millis(200);
 
 /// A connection without a request in flight.
 #[derive(Debug)]
@@ -29,14 +36,31 @@ pub(super) struct Http1Connection {
     _driver: JoinSet<()>,
 }
 
-/// Sends a request on its own connection.
+/// Sends a request on its own connection. Returns the connection if it may be kept.
 pub(super) async fn connection_per_request(
-    connector: Arc<Connector>,
-    request: Arc<RequestTemplate>,
-) -> Result<(), Failure> {
-    let connection = Http1Connection::open(&connector).await?;
-    connection.send(&request).await?;
-    Ok(())
+    exchange: Arc<(Connector, RequestTemplate)>,
+) -> Result<Option<Http1Connection>, Failure> {
+    let (connector, request) = &*exchange;
+    let connection = Http1Connection::open(connector).await?;
+    Ok(connection.send(request).await?)
+}
+
+/// Keeps connections open after one request each, until the stop. Opens a new one, with its request, in place of one
+/// that the server has closed.
+pub(super) async fn run_idle(mut params: OpenLoopParams, exchange: (Connector, RequestTemplate)) {
+    let exchange = Arc::new(exchange);
+    let mut idle = Vec::<Http1Connection>::new();
+    while let Some(()) = params.schedule.next().await {
+        idle.retain(|connection| !connection.sender.is_closed());
+        if idle.len() < IDLE_CONNECTIONS {
+            let sent_at = params.tally.record_sent();
+            let request = connection_per_request(Arc::clone(&exchange));
+            let kept = within(params.request_timeout, request).await;
+            let result = kept.map(|kept| idle.extend(kept));
+            params.tally.record_result(sent_at, result);
+        }
+        params.schedule.postpone(IDLE_PAUSE);
+    }
 }
 
 // === impl Http1Connection ===

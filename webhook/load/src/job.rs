@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::failure::{Failure, FailureKind};
-use crate::load::Load;
+use crate::load::{Clients, Load};
 use crate::report::Report;
 use crate::target::Target;
 use crate::url::HostPort;
@@ -39,8 +39,8 @@ pub struct LoadJob {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JobLine {
-    /// The kinds of clients whose first request failed, each with the failure. Nothing follows if the load does not
-    /// start.
+    /// The kinds of clients whose first request failed, each with the failure; the failure alone if it is that of all
+    /// kinds. Nothing follows if the load does not start.
     Probed(Vec<String>),
     /// The counts so far, each second.
     Progress(Progress),
@@ -67,13 +67,9 @@ impl LoadJob {
         let target = self.connect_to.map(Target::Host);
         let mut load = self.load;
         let results = probe(&load, target.as_ref()).await;
-        let mut failures = Vec::new();
-        let mut results = results.iter();
-        load.clients.retain(|clients| {
-            let failure = results.next().and_then(|result| result.as_ref().err());
-            failures.extend(failure.map(|failure| format!("{}: {failure}", clients.name)));
-            failure.is_none()
-        });
+        let failures = describe_failures(&load.clients, &results);
+        let mut passed = results.iter().map(Result::is_ok);
+        load.clients.retain(|_| passed.next().unwrap_or_default());
         let has_failed = !failures.is_empty();
         emit(&JobLine::Probed(failures));
         if load.clients.is_empty() || has_failed && !self.skips_failing {
@@ -113,6 +109,20 @@ async fn probe(load: &Load, target: Option<&Target>) -> Vec<Result<(), Failure>>
     }
 }
 
+/// The first requests that failed, each with its kind of clients; once if all of them failed in the same way.
+fn describe_failures(clients: &[Clients], results: &[Result<(), Failure>]) -> Vec<String> {
+    if let [Err(first), ..] = results
+        && results.iter().all(|result| result.as_ref() == Err(first))
+    {
+        return vec![first.to_string()];
+    }
+    let failed = clients.iter().zip(results).filter_map(|(clients, result)| {
+        let failure = result.as_ref().err()?;
+        Some(format!("{}: {failure}", clients.name))
+    });
+    failed.collect()
+}
+
 /// Whether the target has responded, even if not as expected.
 fn is_answered(result: &Result<(), Failure>) -> bool {
     let failure = result.as_ref().err();
@@ -127,6 +137,66 @@ impl Progress {
             elapsed: report.elapsed,
             sent: report.sent(),
             failed: report.failed(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::ClientKind;
+    use crate::request::RequestOptions;
+
+    fn clients(kind: ClientKind, scheme: &str, host: &str) -> Clients {
+        Clients {
+            name: format!("{kind:?}"),
+            kind,
+            url: format!("{scheme}://{host}/").parse().unwrap(),
+            rate: 1.0,
+        }
+    }
+
+    /// The failures of the first requests of these clients.
+    async fn failures(clients: Vec<Clients>) -> Vec<String> {
+        let load = Load {
+            requests: RequestOptions::default(),
+            clients,
+            request_timeout: Duration::from_secs(15),
+        };
+        let results = load.probe(None).await;
+        describe_failures(&load.clients, &results)
+    }
+
+    #[tokio::test]
+    async fn failure_of_all_kinds_of_clients_is_said_once() {
+        // No resolver asks for a name with an empty label.
+        let host = "no..host";
+        let session = Duration::from_secs(1);
+        let all = vec![
+            clients(ClientKind::KeepAlive, "http", host),
+            clients(ClientKind::ConnectionPerRequest, "https", host),
+            clients(ClientKind::Idle, "http", host),
+            clients(ClientKind::Http2, "http", host),
+            clients(ClientKind::WebSocket { session }, "http", host),
+            #[cfg(feature = "h3")]
+            clients(ClientKind::Http3, "https", host),
+        ];
+        let failures = failures(all).await;
+        let [failure] = &failures[..] else {
+            panic!("{failures:?}");
+        };
+        let want = "refused: cannot resolve the host `no..host`: failed to lookup address";
+        assert!(failure.starts_with(want), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn failures_that_differ_are_said_of_each_kind_of_clients() {
+        let hosts = ["no..host", "nor..this"];
+        let failures = failures(hosts.map(|it| clients(ClientKind::Idle, "http", it)).into()).await;
+        assert_eq!(failures.len(), 2, "{failures:?}");
+        for (failure, host) in failures.iter().zip(hosts) {
+            let want = format!("Idle: refused: cannot resolve the host `{host}`: ");
+            assert!(failure.starts_with(&want), "{failure}");
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct Clients {
     pub kind: ClientKind,
     /// The URL of the requests. Its host and port are those of the connections, unless there is a [`Target`].
     pub url: LoadUrl,
-    /// Requests per second of all of them, above zero.
+    /// Requests per second of all of them: zero for [`ClientKind::Idle`], and above zero for the others.
     pub rate: f64,
 }
 
@@ -57,6 +57,8 @@ pub enum ClientKind {
     KeepAlive,
     /// HTTP/1.1 over a new connection for each request.
     ConnectionPerRequest,
+    /// HTTP/1.1 over five connections that stay open after one request each. One that the server closes is opened anew.
+    Idle,
     /// HTTP/2 with many requests on each connection, without TLS by prior knowledge.
     Http2,
     /// gRPC: unary calls of an empty message, over connections as those of HTTP/2.
@@ -148,12 +150,11 @@ impl Clients {
         match self.kind {
             ClientKind::KeepAlive => run_pool::<Http1Connection>(connector, template, params).await,
             ClientKind::ConnectionPerRequest => {
-                let connector = Arc::new(connector(b"http/1.1"));
-                let template = Arc::new(template);
-                let request =
-                    || http1::connection_per_request(Arc::clone(&connector), Arc::clone(&template));
+                let exchange = Arc::new((connector(b"http/1.1"), template));
+                let request = || http1::connection_per_request(Arc::clone(&exchange));
                 run_open_loop(params, request).await;
             }
+            ClientKind::Idle => http1::run_idle(params, (connector(b"http/1.1"), template)).await,
             ClientKind::Http2 => run_pool::<Http2Connection>(connector, template, params).await,
             ClientKind::Grpc => {
                 let template = RequestTemplate::grpc(&self.url, &options);
@@ -181,11 +182,7 @@ async fn run_pool<C: HttpConnection + 'static>(
     params: OpenLoopParams,
 ) {
     let pool = Arc::new(ConnectionPool::<C>::new(connector(C::ALPN), template));
-    let request = || {
-        let pool = Arc::clone(&pool);
-        async move { pool.send().await }
-    };
-    run_open_loop(params, request).await;
+    run_open_loop(params, || Arc::clone(&pool).send()).await;
 }
 
 // === impl RunningLoad ===

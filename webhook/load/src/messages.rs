@@ -24,16 +24,9 @@ pub(super) type AnswerStream = BoxStream<'static, Result<(), Failure>>;
 /// A connection that is open for more messages.
 struct OpenConnection {
     messages: MessageSink,
-    /// Passes each message to the task that reads the answers. Closed with the connection.
-    pending: mpsc::Sender<PendingMessage>,
+    /// Tells the task that reads the answers when each message was sent. Closed with the connection.
+    pending: mpsc::Sender<Instant>,
     closes_at: Instant,
-}
-
-/// A message without an answer.
-#[derive(Debug, Clone, Copy)]
-struct PendingMessage {
-    sent_at: Instant,
-    deadline: Instant,
 }
 
 /// Sends each message when it is due, whether or not earlier ones were answered. After `session` the client closes the
@@ -45,7 +38,7 @@ pub(super) async fn run_messages<F>(
 ) where
     F: Future<Output = Result<(MessageSink, AnswerStream), Failure>>,
 {
-    let tally = params.tally;
+    let (tally, limit) = (params.tally, params.request_timeout);
     let mut readers = JoinSet::new();
     let mut current: Option<OpenConnection> = None;
     while let Some(()) = params.schedule.next().await {
@@ -54,13 +47,12 @@ pub(super) async fn run_messages<F>(
         if let Some(expired) = expired {
             expired.close().await;
         }
-        let deadline = sent_at + params.request_timeout;
         let mut open = match current.take() {
             Some(open) => open,
             None => match connect().await {
                 Ok((messages, answers)) => {
                     let (sender, receiver) = mpsc::channel(MAX_IN_FLIGHT);
-                    readers.spawn(read_answers(answers, receiver, Arc::clone(&tally)));
+                    readers.spawn(read_answers(answers, receiver, limit, Arc::clone(&tally)));
                     OpenConnection {
                         messages,
                         pending: sender,
@@ -73,7 +65,7 @@ pub(super) async fn run_messages<F>(
                 }
             },
         };
-        match open.send(sent_at, deadline).await {
+        match open.send(sent_at, limit).await {
             Ok(()) => current = Some(open),
             Err(failure) => tally.record_result(sent_at, Err(failure)),
         }
@@ -87,13 +79,14 @@ pub(super) async fn run_messages<F>(
 /// Reads the answers until the client closes the connection or it fails.
 async fn read_answers(
     mut answers: AnswerStream,
-    mut pending: mpsc::Receiver<PendingMessage>,
+    mut pending: mpsc::Receiver<Instant>,
+    limit: Duration,
     tally: Arc<Tally>,
 ) {
     let mut lost = None;
-    while let Some(PendingMessage { sent_at, deadline }) = pending.recv().await {
+    while let Some(sent_at) = pending.recv().await {
         let result = match &lost {
-            None => read_answer(&mut answers, deadline).await,
+            None => read_answer(&mut answers, sent_at + limit).await,
             Some(failure) => Err(Failure::clone(failure)),
         };
         if let Err(failure) = &result {
@@ -114,15 +107,13 @@ async fn read_answer(answers: &mut AnswerStream, deadline: Instant) -> Result<()
 // === impl OpenConnection ===
 
 impl OpenConnection {
-    /// Sends a message, whose answer the reader expects until `deadline`. Fails only if the reader cannot count the
-    /// failure.
-    async fn send(&mut self, sent_at: Instant, deadline: Instant) -> Result<(), Failure> {
-        let sent = timeout_at(deadline, self.messages.send(())).await;
+    /// Sends a message within this time. Fails only if the reader cannot count the failure.
+    async fn send(&mut self, sent_at: Instant, limit: Duration) -> Result<(), Failure> {
+        let sent = timeout_at(sent_at + limit, self.messages.send(())).await;
         sent.map_err(|_| Failure::new(FailureKind::TimedOut, "cannot write"))
             .flatten()?;
         let ended = |_| Failure::new(FailureKind::CutInFlight, "the connection has ended");
-        let message = PendingMessage { sent_at, deadline };
-        self.pending.try_send(message).map_err(ended)
+        self.pending.try_send(sent_at).map_err(ended)
     }
 
     async fn close(mut self) {

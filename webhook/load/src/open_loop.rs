@@ -23,9 +23,9 @@ pub(super) struct OpenLoopParams {
 }
 
 /// Sends each request when it is due, until the stop; then waits for the responses.
-pub(super) async fn run_open_loop<F>(mut params: OpenLoopParams, request: impl Fn() -> F)
+pub(super) async fn run_open_loop<T, F>(mut params: OpenLoopParams, request: impl Fn() -> F)
 where
-    F: Future<Output = Result<(), Failure>> + Send + 'static,
+    F: Future<Output = Result<T, Failure>> + Send + 'static,
 {
     let mut in_flight = JoinSet::new();
     loop {
@@ -37,10 +37,7 @@ where
                     let sent_at = tally.record_sent();
                     let limit = params.request_timeout;
                     in_flight.spawn(async move {
-                        let text = format!("no response in {limit:?}");
-                        let timed_out = |_| Failure::new(FailureKind::TimedOut, text);
-                        let result = timeout(limit, request).await;
-                        tally.record_result(sent_at, result.map_err(timed_out).flatten());
+                        tally.record_result(sent_at, within(limit, request).await.map(drop));
                     });
                 }
                 Some(()) => {}
@@ -50,4 +47,14 @@ where
         }
     }
     while in_flight.join_next().await.is_some() {}
+}
+
+/// Waits so long for the response to a request.
+pub(super) async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let text = format!("no response in {limit:?}");
+    let timed_out = |_| Failure::new(FailureKind::TimedOut, text);
+    timeout(limit, request).await.map_err(timed_out).flatten()
 }

@@ -1,8 +1,7 @@
 //! Pools of HTTP connections that are kept for later requests.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinSet;
 
@@ -66,7 +65,7 @@ impl<C: HttpConnection> ConnectionPool<C> {
 
     /// Sends a request on the connection of the next slot, or on a new one if the server has closed that connection or
     /// accepts no more requests on it (GOAWAY). Other requests on it are not affected.
-    pub(super) async fn send(&self) -> Result<(), Failure> {
+    pub(super) async fn send(self: Arc<Self>) -> Result<(), Failure> {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let reused = self.take(slot);
         let result = match reused {

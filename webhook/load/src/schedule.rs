@@ -6,6 +6,9 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+/// Longer than any load runs.
+const NEVER: Duration = Duration::from_hours(10_000);
+
 /// A constant rate of requests. Those that the machine has delayed are due at once, also after the stop.
 #[derive(Debug)]
 pub(super) struct RequestSchedule {
@@ -18,11 +21,11 @@ pub(super) struct RequestSchedule {
 // === impl RequestSchedule ===
 
 impl RequestSchedule {
-    /// Starts with a request now; `rate` is in requests per second.
+    /// Starts with a request now; `rate` is in requests per second. At a rate of zero, no other is due.
     pub(super) fn new(rate: f64, stop: watch::Receiver<Option<Instant>>) -> Self {
         Self {
             next_at: Instant::now(),
-            interval: Duration::from_secs_f64(rate.recip()),
+            interval: Duration::try_from_secs_f64(rate.recip()).unwrap_or(NEVER),
             stop,
         }
     }
@@ -42,5 +45,10 @@ impl RequestSchedule {
         }
         self.next_at += self.interval;
         Some(())
+    }
+
+    /// Lets the next request be due in this time from now.
+    pub(super) fn postpone(&mut self, time: Duration) {
+        self.next_at = Instant::now() + time;
     }
 }

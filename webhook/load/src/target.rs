@@ -81,10 +81,12 @@ impl Target {
     async fn next(&self, protocol: Protocol) -> io::Result<(SocketAddr, ConnectionGuard)> {
         match self {
             Self::Host(HostPort { host, port }) => {
-                let mut addresses = lookup_host((host.as_str(), *port)).await?;
                 let no_address = || io::Error::new(io::ErrorKind::NotFound, "no address");
-                let address = addresses.next().ok_or_else(no_address)?;
-                Ok((address, ConnectionGuard::default()))
+                let addresses = lookup_host((host.as_str(), *port)).await;
+                let address = addresses.and_then(|mut it| it.next().ok_or_else(no_address));
+                let unresolved =
+                    |error| io::Error::other(format!("cannot resolve the host `{host}`: {error}"));
+                Ok((address.map_err(unresolved)?, ConnectionGuard::default()))
             }
             Self::Endpoints(endpoints) => endpoints.next(protocol),
         }

@@ -43,12 +43,10 @@ impl LoadUrl {
 
     /// The host and the port, which is 80 or 443 if the URL has none.
     pub fn host_port(&self) -> HostPort {
+        let default = if self.is_tls() { 443 } else { 80 };
         HostPort {
             host: self.host().to_owned(),
-            port: self
-                .0
-                .port_u16()
-                .unwrap_or(if self.is_tls() { 443 } else { 80 }),
+            port: self.0.port_u16().unwrap_or(default),
         }
     }
 
@@ -78,9 +76,7 @@ impl LoadUrl {
 
     /// The value of the header `Host`.
     pub(crate) fn authority(&self) -> &str {
-        self.0
-            .authority()
-            .map_or("", |authority| authority.as_str())
+        self.0.authority().map_or("", |it| it.as_str())
     }
 
     pub(crate) fn uri(&self) -> &Uri {

@@ -7,7 +7,8 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -17,12 +18,13 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use load::{ClientKind, Clients, FailureKind, Load, Report, RequestOptions};
+use load::{ClientKind, Clients, FailureKind, Load, Report, RequestOptions, RunningLoad};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 /// A server on a free port, which stops when it is dropped.
@@ -53,8 +55,8 @@ impl Server {
         }
     }
 
-    /// Sends 50 requests per second for a second.
-    async fn load(&self, kind: ClientKind, scheme: &str, path: &str) -> Report {
+    /// Starts clients with 50 requests per second.
+    fn start_load(&self, kind: ClientKind, scheme: &str, path: &str) -> RunningLoad {
         let url = format!("{scheme}://{}{path}", self.address);
         let load = Load {
             requests: RequestOptions::default(),
@@ -66,7 +68,12 @@ impl Server {
             }],
             request_timeout: Duration::from_secs(5),
         };
-        let running = load.start(None);
+        load.start(None)
+    }
+
+    /// Sends 50 requests per second for a second.
+    async fn load(&self, kind: ClientKind, scheme: &str, path: &str) -> Report {
+        let running = self.start_load(kind, scheme, path);
         sleep(Duration::from_secs(1)).await;
         let report = running.stop().await;
         assert!(report.sent() >= 45, "{report}");
@@ -170,6 +177,81 @@ async fn http1_over_tls_offers_no_http2() {
         report.sent(),
         "{report}"
     );
+}
+
+/// Answers a request. Returns false at the end of the connection.
+async fn answer(stream: &mut BufReader<TcpStream>) -> bool {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).await.unwrap() == 0 {
+            return false;
+        }
+    }
+    let response = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\ntea";
+    stream.write_all(response).await.unwrap();
+    true
+}
+
+#[tokio::test]
+async fn idle_connections_are_opened_anew_once_the_server_closes_them() {
+    // The requests of each connection, and the number of open connections.
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let open = Arc::new(());
+    let (of_server, is_open) = (Arc::clone(&requests), Arc::clone(&open));
+    let server = Server::start(move |stream| {
+        let (requests, is_open) = (Arc::clone(&of_server), Arc::clone(&is_open));
+        async move {
+            let index = requests.lock().unwrap().len();
+            requests.lock().unwrap().push(0);
+            let mut stream = BufReader::new(stream);
+            let mut serve = pin!(async {
+                while answer(&mut stream).await {
+                    requests.lock().unwrap()[index] += 1;
+                }
+            });
+            // Closes the first five.
+            let limit = Duration::from_millis(if index < 5 { 700 } else { 60_000 });
+            let _ = timeout(limit, &mut serve).await;
+            drop(is_open);
+        }
+    })
+    .await;
+    let open_connections = || Arc::strong_count(&open) - 2;
+    let running = server.start_load(ClientKind::Idle, "http", "/");
+    let all_are_replaced = async {
+        while running.report().kinds[0].answered < 10 {
+            sleep(Duration::from_millis(50)).await;
+            assert!(open_connections() <= 5);
+        }
+    };
+    timeout(Duration::from_secs(20), all_are_replaced)
+        .await
+        .unwrap();
+    // No other request follows.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(open_connections(), 5);
+    let report = running.stop().await;
+    assert_eq!((report.sent(), report.failed()), (10, 0), "{report}");
+    assert_eq!(*requests.lock().unwrap(), [1; 10]);
+    // The client closes its connections.
+    let all_are_closed = async {
+        while open_connections() > 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), all_are_closed)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn idle_client_that_is_refused_tries_no_more_than_five_times_a_second() {
+    let server = Server::start(async |stream| drop(stream)).await;
+    let running = server.start_load(ClientKind::Idle, "http", "/");
+    sleep(Duration::from_secs(1)).await;
+    let report = running.stop().await;
+    assert!((2..=6).contains(&report.sent()), "{report}");
+    assert_eq!(report.failed(), report.sent(), "{report}");
 }
 
 #[tokio::test]
