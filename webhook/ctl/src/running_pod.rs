@@ -4,7 +4,8 @@
 
 use admission::keys::{INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value};
 use admission::{
-    Code, DEFAULT_GRACE_PERIOD, PodSettings, PodView, RecordedInjection, RecordedSkip, SidecarMode,
+    Code, DEFAULT_GRACE_PERIOD, DrainPlan, PodSettings, PodView, RecordedInjection, RecordedSkip,
+    SettingSource, SidecarMode,
 };
 use drainer::settings::drain_setting_definitions;
 use drainer::shutdown_manager::ManagerCommand;
@@ -175,6 +176,22 @@ impl RunningDrainer {
             image: container.image.clone().unwrap_or_default(),
             grace: grace.unwrap_or(DEFAULT_GRACE_PERIOD),
         })
+    }
+
+    /// Says which settings new pods get otherwise, by the plan of one, apart from those with a note of their own. A free
+    /// port and the grace period may be due to what later webhooks changed.
+    pub fn other_values(&self, plan: &DrainPlan) -> Vec<String> {
+        let left_out = [SettingSource::NextFree, SettingSource::GracePeriod];
+        let mut rows = plan.settings.rows();
+        rows.retain(|row| !left_out.contains(&row.source));
+        let other = |setting: &RunningSetting| {
+            let RunningSetting { name, value, .. } = setting;
+            let new = rows.iter().find(|row| row.name == *name)?;
+            let is_unnoted = setting.annotation.as_ref().is_none_or(|it| it == value);
+            (is_unnoted && new.value != *value)
+                .then(|| format!("its `{name}` is {value}, and new pods get {}", new.value))
+        };
+        self.settings.iter().filter_map(other).collect()
     }
 
     /// Says that the drainer took the place of a shutdown manager, if it did.

@@ -79,6 +79,8 @@ impl<'a> Pods<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use kube::core::Expression;
     use serde_json::{Value, json};
@@ -86,8 +88,11 @@ mod tests {
     use super::*;
     use crate::check::Severity;
     use crate::check::namespaces::Namespaces;
-    use admission::keys::{INJECT, INJECTION, STATUS};
-    use admission::{CONTAINER_NAME, Code, Defaults};
+    use admission::keys::{INJECT, INJECTION, PREFIX, STATUS};
+    use admission::{
+        CONTAINER_NAME, Code, Decision, Defaults, OnInvalid, PodContext, PodSettings, PodView,
+        Settings, decide, token,
+    };
 
     const IMAGE: &str = "drainer:2";
 
@@ -156,11 +161,18 @@ mod tests {
         namespaces: Option<&Namespaces>,
         pods: impl IntoIterator<Item = Pod>,
     ) -> Vec<CheckResult> {
+        results_with(&Defaults::new(IMAGE, "infra"), namespaces, pods)
+    }
+
+    fn results_with(
+        defaults: &Defaults,
+        namespaces: Option<&Namespaces>,
+        pods: impl IntoIterator<Item = Pod>,
+    ) -> Vec<CheckResult> {
         let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
-        let defaults = Defaults::new(IMAGE, "infra");
         let mut all = Pods::new(PodDiagnoser {
             load_balancers: &[],
-            defaults: &defaults,
+            defaults,
             installed_at: Some(&since),
             namespaces,
         });
@@ -375,6 +387,124 @@ mod tests {
             assert_eq!(results[0].message, "1 pod has a drainer");
             let found = results.get(1).map(|result| (result.severity, result.name));
             assert_eq!(found, want, "{pod:?}");
+        }
+    }
+
+    /// The pod as admission injects it with the built-in defaults, with these annotations.
+    fn injected(annotations: &[(&str, &str)]) -> Pod {
+        let pod = pod(|pod| {
+            for (name, value) in annotations {
+                pod["metadata"]["annotations"][format!("{PREFIX}{name}")] = json!(value);
+            }
+        });
+        let mut pod = serde_json::to_value(pod).unwrap();
+        let json = pod.to_string();
+        let view = PodView::decode(&json).unwrap();
+        let context = PodContext::new(Some("shop"), token(b""));
+        let decision = decide(&view, &context, &Defaults::new(IMAGE, "infra"));
+        let Decision::Inject { patch, .. } = decision else {
+            panic!("{decision:?}");
+        };
+        json_patch::patch(&mut pod, &patch.operations()).unwrap();
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn changed(mut pod: Pod, change: impl FnOnce(&mut Pod)) -> Pod {
+        change(&mut pod);
+        pod
+    }
+
+    /// An installation whose values were changed: the maximum of `drain-timeout`, and the default of `idle-exit`.
+    fn changed_values() -> Defaults {
+        let mut values = PodSettings::default();
+        values.drain.timing.idle_exit = Some(Duration::from_secs(20));
+        let mut defaults = Defaults::new(IMAGE, "infra");
+        defaults.settings = Settings::try_new(values).unwrap();
+        defaults.maxima.drain_timeout = Duration::from_secs(70);
+        defaults
+    }
+
+    #[test]
+    fn effects_of_changed_values_on_new_pods_are_told() {
+        const DENIED: &str = "new pods are denied: DRN020: `envoy-drainer.dev/drain-timeout`: 90s: the installation's maximum is 70s";
+        const CAPPED: &str = "its `drain-timeout` is 90s, and new pods get 70s";
+        const IDLE_EXIT: &str = "its `idle-exit` is 7s, and new pods get 20s";
+        const NEW_IMAGE: &str =
+            "its image is drainer:2, which keeps working; new pods get drainer:3";
+        let with_image = |image: &str| Defaults {
+            image: image.to_owned(),
+            ..changed_values()
+        };
+        let warn = Defaults {
+            on_invalid: OnInvalid::Warn,
+            ..changed_values()
+        };
+        let plain = || injected(&[]);
+        let long = || injected(&[("drain-timeout", "90s")]);
+        // By a later webhook. The default of `drain-timeout` would be longer with it.
+        let patient = changed(plain(), |pod| {
+            pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(300);
+        });
+        let unrecorded = changed(plain(), |pod| {
+            pod.metadata.annotations.as_mut().unwrap().remove(STATUS);
+        });
+        let elsewhere = changed(plain(), |pod| {
+            pod.metadata.namespace = Some("default".to_owned());
+        });
+        let table = [
+            (with_image(IMAGE), plain(), &[IDLE_EXIT][..], true),
+            (with_image(IMAGE), long(), &[DENIED], false),
+            (warn, long(), &[CAPPED, IDLE_EXIT], true),
+            (
+                with_image("drainer:3"),
+                plain(),
+                &[NEW_IMAGE, IDLE_EXIT],
+                true,
+            ),
+            (with_image("drainer:3"), long(), &[NEW_IMAGE, DENIED], false),
+            (with_image(IMAGE), patient, &[IDLE_EXIT], true),
+            (
+                with_image(IMAGE),
+                injected(&[("idle-exit", "7s")]),
+                &[],
+                false,
+            ),
+            (Defaults::new(IMAGE, "infra"), long(), &[], false),
+            // It is unknown what the pod was like before, API servers do not call the webhook, or its values are unknown.
+            (with_image(IMAGE), unrecorded, &[], false),
+            (with_image(IMAGE), elsewhere, &[], false),
+            (with_image(""), plain(), &[], false),
+        ];
+        for (row, (defaults, pod, notes, is_restarted)) in table.into_iter().enumerate() {
+            let results = results_with(&defaults, Some(&namespaces()), [pod]);
+            let pods = "1 pod of Deployment shop/edge has a drainer";
+            let want = (!notes.is_empty()).then(|| format!("{pods}: {}", notes.join("; ")));
+            let found = results.get(1);
+            assert_eq!(found.map(|it| &it.message), want.as_ref(), "row {row}");
+            let has_restart = found.is_some_and(|it| it.restart.is_some());
+            assert_eq!(has_restart, is_restarted, "row {row}");
+        }
+    }
+
+    /// New pods have neither when they are admitted.
+    #[test]
+    fn later_changes_of_a_pod_are_no_changed_values() {
+        let annotated = changed(injected(&[]), |pod| {
+            let annotations = pod.metadata.annotations.as_mut().unwrap();
+            annotations.insert(format!("{PREFIX}idle-exit"), "9s".to_owned());
+        });
+        let with_port = changed(injected(&[("port", "15902")]), |pod| {
+            let added = json!({"name": "mesh", "ports": [{"containerPort": 15902}]});
+            let containers = &mut pod.spec.as_mut().unwrap().containers;
+            containers.push(serde_json::from_value(added).unwrap());
+        });
+        for (pod, want) in [
+            (annotated, "`idle-exit` is annotated 9s, and runs with 7s"),
+            (with_port, "port 15902 belongs to container `mesh`"),
+        ] {
+            let result = &results_with(&changed_values(), Some(&namespaces()), [pod])[1];
+            assert!(result.message.contains(want), "{result:?}");
+            assert!(!result.message.contains("new pods"), "{result:?}");
         }
     }
 

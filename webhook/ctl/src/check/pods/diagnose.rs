@@ -2,8 +2,8 @@
 
 use admission::keys::{INJECT, STATUS, inject_requested};
 use admission::{
-    CONTAINER_NAME, Decision, Defaults, Diagnostic, PodContext, PodView, RecordedSkip, decide,
-    token,
+    CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, PodContext, PodView, RecordedSkip,
+    decide, remove, token,
 };
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -50,10 +50,10 @@ pub(super) enum Diagnosis {
     Recorded(RecordedSkip),
     CreatedBeforeInstallation,
     WebhookNotCalled,
-    /// It has a drainer, and this is to be known of it: annotations that are unknown or differ from what was injected,
-    /// a load balancer in front.
+    /// It has a drainer, and this is to be known of it: annotations that are unknown, differ from what was injected, or
+    /// would be denied now, a load balancer in front.
     Notes(Vec<String>),
-    /// The same, and that its image is not that of new pods.
+    /// The same, and that new pods get another image or other settings.
     Outdated(Vec<String>),
 }
 
@@ -65,7 +65,7 @@ pub(in crate::check) fn is_requested(inject: Option<&String>) -> bool {
 // === impl PodDiagnoser ===
 
 impl PodDiagnoser<'_> {
-    /// `None` for a pod that is as it should be, but for the image of its drainer.
+    /// `None` for a pod that is as it should be, and as new pods are.
     pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
         let Some(drainer) = drainer(pod) else {
             return self.cause(pod);
@@ -78,23 +78,53 @@ impl PodDiagnoser<'_> {
         }
         let running = RunningPod::new(pod);
         let mut notes = running.annotation_notes;
-        if running
-            .drainer
-            .is_some_and(|it| it.config.settings.timing.drain_delay.is_zero())
-        {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let config = running.drainer.as_ref().map(|it| &it.config);
+        if config.is_some_and(|it| it.settings.timing.drain_delay.is_zero()) {
             let warning = in_front(self.load_balancers, namespace, pod.labels());
             notes.extend(warning.map(|warning| format!("{warning:#}")));
         }
+        let own = notes.len();
         let (image, new) = (drainer.image.as_deref(), &*self.defaults.image);
         if !new.is_empty() && image != Some(new) {
             let image = image.unwrap_or_default();
             notes.push(format!(
                 "its image is {image}, which keeps working; new pods get {new}"
             ));
+        }
+        let is_admitted = !new.is_empty() && self.selection_cause(Some(namespace)).is_none();
+        let next = is_admitted.then(|| self.decide(pod)).flatten();
+        // Other reasons may be due to what later webhooks added to the pod.
+        if let Some(Decision::Deny { reasons, .. }) = &next
+            && let Some(reason) = reasons.iter().find(|it| it.code == Code::BadValue)
+        {
+            notes.push(format!("new pods are denied: {reason}"));
+            return Some(Diagnosis::Notes(notes));
+        }
+        if let Some(Decision::Inject { plan, .. }) = &next {
+            let drainer = running.drainer.iter();
+            notes.extend(drainer.flat_map(|it| it.other_values(plan)));
+        }
+        if notes.len() > own {
             return Some(Diagnosis::Outdated(notes));
         }
         (!notes.is_empty()).then_some(Diagnosis::Notes(notes))
+    }
+
+    /// Decides on a pod, without its drainer if it has one; `None` if it is not recorded what it was like before.
+    fn decide(&self, pod: &Pod) -> Option<Decision> {
+        let namespace = pod.metadata.namespace.as_deref();
+        let mut pod = serde_json::to_value(pod).ok()?;
+        if let Some(removal) = remove(&PodView::decode(&pod.to_string()).ok()?).ok()? {
+            json_patch::patch(&mut pod, &removal.operations()).ok()?;
+        }
+        let json = pod.to_string();
+        let view = PodView::decode(&json).ok()?;
+        let context = PodContext {
+            injects_all: Namespaces::injects_all(self.namespaces, namespace),
+            ..PodContext::new(namespace, token(&[]))
+        };
+        Some(decide(&view, &context, self.defaults))
     }
 
     /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
@@ -113,7 +143,7 @@ impl PodDiagnoser<'_> {
                 .selection_cause(namespace)
                 .or_else(|| self.age_cause(pod)),
         };
-        cause.or_else(|| self.decision_cause(pod, namespace, injects_all))
+        cause.or_else(|| self.decision_cause(pod))
     }
 
     /// The cause if the webhook configuration does not match the namespace.
@@ -138,23 +168,12 @@ impl PodDiagnoser<'_> {
     }
 
     /// The cause by what the webhook would decide now.
-    fn decision_cause(
-        &self,
-        pod: &Pod,
-        namespace: Option<&str>,
-        injects_all: bool,
-    ) -> Option<Diagnosis> {
-        let json = serde_json::to_string(pod).ok()?;
-        let view = PodView::decode(&json).ok()?;
-        let context = PodContext {
-            injects_all,
-            ..PodContext::new(namespace, token(&[]))
-        };
+    fn decision_cause(&self, pod: &Pod) -> Option<Diagnosis> {
         let skipped = |diagnostic: &Diagnostic| Diagnosis::Skipped {
             reason: diagnostic.to_string(),
             remedy: diagnostic.remedy(),
         };
-        match decide(&view, &context, self.defaults) {
+        match self.decide(pod)? {
             Decision::NotRequested | Decision::Repair { .. } => None,
             Decision::Skip { reason, .. } => Some(skipped(&reason)),
             Decision::Deny { reasons, .. } => reasons.first().map(skipped),

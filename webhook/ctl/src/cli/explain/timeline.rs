@@ -27,6 +27,9 @@ const TERMINATING: &str = "the endpoint is terminating and not ready, but servin
 const REDIRECTED: &str = "if the call of Envoy's hook is redirected, its proxy answers: SIGTERM to Envoy at once, without \
     a drain. Otherwise:";
 
+const KEPT_HEALTH: &str = "; if the webhook answers that no Service of the pod has another ready endpoint, Envoy stays \
+    healthy to the end";
+
 /// An event in a pod's termination.
 pub(super) struct TimelineEvent {
     /// The time after the pod's deletion.
@@ -172,9 +175,11 @@ fn start(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
                 "responses make clients reconnect, and Envoy stays healthy to the end".to_owned();
             (effect, None)
         }
-        HealthFailureDelay::Auto | HealthFailureDelay::After(_) => {
+        delay => {
             let effect = "Envoy fails checks of its health, load balancers' own included, and responses make clients reconnect";
-            (effect.to_owned(), Some(drain_start))
+            let asks = delay == HealthFailureDelay::Auto && drainer.webhook.is_enabled();
+            let exception = if asks { KEPT_HEALTH } else { "" };
+            (format!("{effect}{exception}"), Some(drain_start))
         }
     };
     let start = if !wait.is_zero() {
@@ -199,4 +204,38 @@ fn start(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
         events.push(event(failure + wait + after, "unready", text));
     }
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use drainer::Token;
+
+    use super::*;
+
+    #[test]
+    fn sole_pod_that_can_ask_the_webhook_may_stay_healthy() {
+        use HealthFailureDelay::{After, Auto, End};
+        let starts = |delay, address: &str| {
+            let mut drainer = Config::new(Token(0));
+            drainer.settings.health_failure_delay = delay;
+            drainer.webhook.address = address.to_owned();
+            let mut events = timeline(&drainer, 75, &[], None, Prospect::Drain).into_iter();
+            events.find(|event| event.name == "drain").unwrap().text
+        };
+        const API: &str = "webhook.infra.svc:8443";
+        for (delay, address, want) in [
+            (Auto, API, true),
+            (Auto, "", false),
+            (End, API, false),
+            (After(Duration::ZERO), API, false),
+            (After(Duration::from_secs(5)), API, false),
+        ] {
+            let text = starts(delay, address);
+            assert_eq!(
+                text.contains(KEPT_HEALTH),
+                want,
+                "{delay} {address}: {text}"
+            );
+        }
+    }
 }
