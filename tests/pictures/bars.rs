@@ -4,18 +4,19 @@ use anyhow::Result;
 use drill::report::DrillReport;
 use plotters::prelude::*;
 
-use crate::canvas::{self, Side, WIDTH, font, rectangle, write};
+use crate::canvas::{self, Side, font, rectangle, write};
 
 /// The heights of the title and of a row, in pixels.
 const TITLE_HEIGHT: i32 = 40;
 const ROW_HEIGHT: i32 = 42;
 
-/// The size of text, in pixels, which a phone shows at less than half of it.
+/// The width, of which a phone shows about half, and the size of text, in pixels.
+const WIDTH: i32 = 640;
 const TEXT: u32 = 20;
 
 /// Where bars begin, and the room for the counts behind the longest, in pixels.
-const LEFT: i32 = 345;
-const RIGHT: i32 = 190;
+const LEFT: i32 = 296;
+const RIGHT: i32 = 150;
 
 /// The colours of what fails, and of envoy-drainer, whose bar may have no length.
 const FAILED: RGBColor = RGBColor(200, 36, 36);
@@ -24,9 +25,9 @@ const OURS: RGBColor = RGBColor(38, 112, 196);
 /// Draws the failed requests of drills, the first of which is envoy-drainer's.
 pub(crate) fn draw(title: &str, drills: &[(&str, &DrillReport)]) -> Result<String> {
     let most = drills.iter().map(|(_, report)| report.failed).max();
-    let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / most.unwrap_or(1).max(1) as f64;
+    let scale = f64::from(WIDTH - LEFT - RIGHT) / most.unwrap_or(1).max(1) as f64;
     let height = TITLE_HEIGHT + ROW_HEIGHT * drills.len() as i32 + 10;
-    canvas::draw(height as u32, |area| {
+    canvas::draw((WIDTH as u32, height as u32), |area| {
         write(area, title, (12, 22), Side::Right, &font(TEXT))?;
         for (row, (name, report)) in drills.iter().enumerate() {
             let middle = TITLE_HEIGHT + ROW_HEIGHT * row as i32 + ROW_HEIGHT / 2;

@@ -11,7 +11,7 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A point, in pixels.
 type Point = (i32, i32);
 
-/// The width of all pictures, in pixels.
+/// The width of pictures, in pixels.
 pub(crate) const WIDTH: u32 = 960;
 
 /// The size of text, in pixels.
@@ -28,11 +28,11 @@ pub(crate) enum Side {
     Right,
 }
 
-/// Draws an SVG of this height on white, so that it is readable on a dark page too.
-pub(crate) fn draw(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
+/// Draws an SVG of this width and height on white, so that it is readable on a dark page too.
+pub(crate) fn draw(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
         draw(&area)?;
         area.present()?;
@@ -42,11 +42,9 @@ pub(crate) fn draw(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> R
 
 /// The same picture for dark pages.
 pub(crate) fn dark(svg: &str) -> String {
-    let light_on_dark = [("#FFFFFF", "#0D1117"), ("#323232", "#E6EDF3")];
-    let colors = light_on_dark.into_iter();
-    colors.fold(svg.to_owned(), |svg, (light, dark)| {
-        svg.replace(light, dark)
-    })
+    let svg = svg.replace("#FFFFFF", "#0D1117");
+    let svg = svg.replace("#323232", "#E6EDF3");
+    svg.replace("#2670C4", "#58A6FF")
 }
 
 pub(crate) fn font(size: u32) -> TextStyle<'static> {

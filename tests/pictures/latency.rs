@@ -66,7 +66,7 @@ pub(crate) fn draw(report: &AdmissionReport) -> Result<String> {
     let highest_rate = points().map(|(rate, _)| *rate).fold(1.0, f64::max);
     let least = points().map(|(_, micros)| *micros).fold(f64::MAX, f64::min);
     let most = points().map(|(_, micros)| *micros).fold(least, f64::max);
-    canvas::draw(HEIGHT, |area| {
+    canvas::draw((canvas::WIDTH, HEIGHT), |area| {
         canvas::title(area, TITLE, (12, 20))?;
         let size = (WIDTH - NAMES, HEIGHT - HEADER - 6);
         let mut chart = ChartBuilder::on(&area.clone().shrink((0, HEADER), size))

@@ -40,7 +40,7 @@ pub(crate) fn draw(drills: &[TitledDrill<'_>]) -> Result<String> {
     let end = reports().map(end).fold(1.0, f64::max);
     let seconds = reports().flat_map(|report| &report.by_second);
     let max = seconds.map(|second| second.failed).max().unwrap_or(0);
-    canvas::draw(height, |area| {
+    canvas::draw((canvas::WIDTH, height), |area| {
         let mut rest = area.clone();
         let mut cut = |height| {
             let (part, below) = rest.split_vertically(height);

@@ -66,7 +66,7 @@ fn draw_lost_requests() -> Result<String> {
     drills.rotate_right(1);
     let drills = drills.iter().map(|(end, report)| (end.name(), report));
     let drills: Vec<_> = drills.collect();
-    let title = "Requests that a rollout fails, where endpoints are 15 s late";
+    let title = "Failed requests of a rollout, with endpoints 15 s late";
     bars::draw(title, &drills)
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn draw(report: &PeersReport) -> Result<String> {
     }
     let group_height = ROW * programs.len() as i32 + GAP;
     let height = HEADER + group_height * MEASURES.len() as i32;
-    canvas::draw(height.try_into()?, |area| {
+    canvas::draw((canvas::WIDTH, height.try_into()?), |area| {
         let runs = report.runs();
         let title = format!("Memory in standby, beside each Envoy: medians of {runs} runs");
         canvas::title(area, &title, (12, 22))?;

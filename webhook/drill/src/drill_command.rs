@@ -51,7 +51,7 @@ runs in a Job in the workload's namespace, from the image of the webhook's insta
 
 Times in the report are seconds since the start of the load. GONE AFTER counts from the pod's deletion: with the \
 kind `idle`, it shows how long idle clients hold a pod. FAILED MEANWHILE counts all requests that failed from the \
-deletion until a second after the pod was gone. Pods that terminate at the same time share these requests. DRAIN \
+deletion until a second after the pod was gone; one that fails while several pods terminate counts for each. DRAIN \
 is the outcome of the pod's drain, and CUT BY DRAINER what was in flight at its end. docs/json.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
@@ -129,7 +129,8 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let missing = client.missing_rights(disruption, args.from).await;
     let missing = missing.unwrap_or_default().join(", ");
     let place = format!("in the namespace `{namespace}`");
-    ensure!(missing.is_empty(), "forbidden {place}: {missing}");
+    let lack = format!("you lack these rights {place}: {missing}");
+    ensure!(missing.is_empty(), lack);
     let workload = client.workload().await?;
     let name = &args.workload;
     let workload = workload.with_context(|| format!("there is no {name} {place}"))?;
@@ -343,7 +344,7 @@ mod tests {
         let args = Command::parse_from(flags.split(' ').chain(files)).args;
         run(args).await.unwrap();
         let report = fs::read_to_string(&junit).unwrap();
-        let want = "forbidden in the namespace `shop`: get deployments, list pods, watch pods, create pods/eviction";
+        let want = "you lack these rights in the namespace `shop`: get deployments, list pods, watch pods, create pods/eviction";
         assert!(
             report.contains(&format!("<error message=\"{want}\"/>")),
             "{report}"

@@ -41,7 +41,7 @@ pub(super) enum ClientMix {
     KeepAlive,
     /// HTTP/1.1 over a new connection for each request
     Connect,
-    /// 5 connections of HTTP/1.1 that stay open after one request each; one that the server closes is opened anew
+    /// 5 connections of HTTP/1.1 that stay open after one request each; one that the server closes is replaced
     Idle,
     /// As keep-alive, to --slow-path, at a tenth of the rate
     Slow,

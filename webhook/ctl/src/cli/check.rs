@@ -52,14 +52,14 @@ Examples:
   envoy-drainer check
   envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
   envoy-drainer check --namespace shop        # with rights in this namespace alone
-  envoy-drainer check --restart               # after an upgrade to another version or other values
+  envoy-drainer check --restart               # after an upgrade or changed values: new drainers
 
 Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
-that request a drainer, and the nodes. Without --restart it changes nothing. In each of those namespaces it sends \
-the API server a small pod as a dry run, which runs admission and creates no pod. For pods with a drainer, it says \
-whether new ones would be denied, or get another image or other timings; resources and other values are not compared. \
-What your rights do not allow it to read is reported as unknown, and the rest is checked. With --namespace, rights in \
-that namespace are enough: to get it, to list its pods, and to create one. The dry run then decides whether it works.
+that request a drainer, and the nodes. Without --restart it changes nothing. In each namespace that has opted in it \
+sends the API server a small pod as a dry run, which creates no pod. For pods with a drainer, it says whether their \
+replacements would be denied, or would get another image or other timings; other values, such as resources, are not \
+compared. What your rights do not allow it to read is reported as unknown, and the rest is checked. With --namespace, \
+rights in that namespace are enough: to get it, to list its pods, and to create one. The dry run decides then.
 
 --restart needs the right to patch workloads, and does not wait for their pods. It leaves out workloads whose pods need \
 another remedy first, and restarts nothing if the webhook does not work.

@@ -27,7 +27,7 @@ const TERMINATING: &str = "the endpoint is terminating and not ready, but servin
 const REDIRECTED: &str = "if the call of Envoy's hook is redirected, its proxy answers: SIGTERM to Envoy at once, without \
     a drain. Otherwise:";
 
-const KEPT_HEALTH: &str = "; if the webhook answers that no Service of the pod has another ready endpoint, Envoy stays \
+const KEPT_HEALTH: &str = "; but if the webhook finds no other ready endpoint in any Service of the pod, Envoy stays \
     healthy to the end";
 
 /// An event in a pod's termination.
