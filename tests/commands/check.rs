@@ -110,19 +110,10 @@ pub(super) fn set_arg(args: &mut Vec<Value>, arg: &str) {
 
 /// A pod of a StatefulSet that requests a drainer.
 fn pod(name: &str, init_containers: &Value) -> Value {
-    let owner = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "edge", "uid": "1", "controller": true,
-    });
-    json!({
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "annotations": {"envoy-drainer.dev/inject": "true"},
-            "ownerReferences": [owner],
-        },
-        "spec": {"containers": [{"name": "envoy"}], "initContainers": init_containers},
-    })
+    let mut pod: Value = serde_json::from_str(include_str!("check/pod.json")).unwrap();
+    pod["metadata"]["name"] = json!(name);
+    pod["spec"]["initContainers"] = init_containers.clone();
+    pod
 }
 
 /// A pod without owner that requests a drainer.
@@ -135,25 +126,11 @@ fn standalone(namespace: &str) -> Value {
 
 /// A ReplicaSet whose pods request a drainer and are rejected.
 fn blocked(deployment: &str, reason: &str) -> Value {
-    let owner = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "uid": "1", "controller": true,
-    });
-    let name = format!("{deployment}-5b4977cc78");
-    let condition = json!({
-        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": reason,
-    });
-    json!({
-        "metadata": {"name": name, "namespace": "shop", "ownerReferences": [owner]},
-        "spec": {
-            "replicas": 1,
-            "selector": {},
-            "template": {
-                "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
-                "spec": {"containers": [{"name": "envoy"}]},
-            },
-        },
-        "status": {"replicas": 0, "conditions": [condition]},
-    })
+    let mut set: Value = serde_json::from_str(include_str!("check/blocked.json")).unwrap();
+    set["metadata"]["name"] = json!(format!("{deployment}-5b4977cc78"));
+    set["metadata"]["ownerReferences"][0]["name"] = json!(deployment);
+    set["status"]["conditions"][0]["message"] = json!(reason);
+    set
 }
 
 fn drainer(image: &str) -> Value {

@@ -29,31 +29,10 @@ const DRAINED: &str = r#"{"outcome":"drained","seconds":10.25,"secondsToZero":1.
 
 /// A pod of a StatefulSet in `shop` whose drainer is in this state. If it is deleted, that was in 2020.
 fn pod(name: &str, is_deleted: bool, state: &Value) -> Value {
-    let mut pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "uid": format!("uid-{name}"),
-            "resourceVersion": "7",
-            "labels": {"envoy-drainer.dev/injected": "true"},
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "edge", "uid": "1", "controller": true,
-            }],
-        },
-        "spec": {
-            "initContainers": [{"name": "envoy-drainer", "image": "drainer:1", "restartPolicy": "Always"}],
-            "containers": [{"name": "envoy"}],
-        },
-        "status": {
-            "phase": "Running",
-            "initContainerStatuses": [{
-                "name": "envoy-drainer", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-                "state": state, "lastState": {},
-            }],
-        },
-    });
+    let mut pod: Value = serde_json::from_str(include_str!("drains/pod.json")).unwrap();
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["uid"] = json!(format!("uid-{name}"));
+    pod["status"]["initContainerStatuses"][0]["state"] = state.clone();
     if is_deleted {
         pod["metadata"]["deletionTimestamp"] = json!("2020-01-02T10:01:15Z");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(75);
@@ -74,29 +53,16 @@ fn terminated(name: &str, time: &str, message: &str) -> Value {
 
 /// An Event about the drain of a pod of the Deployment `web`, which left these connections.
 fn event(pod: &str, time: &str, mut remaining: Value) -> Value {
-    let time = format!("{time}.000000Z");
     remaining["byListener"] = json!({});
     let summary =
         json!({"outcome": "deadline", "seconds": 30.0, "peak": 7, "remaining": remaining});
-    json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "name": format!("a.{pod}"),
-            "namespace": "shop",
-            "resourceVersion": "8",
-            "annotations": {SUMMARY_ANNOTATION: summary.to_string()},
-        },
-        "type": "Warning",
-        "reason": "DrainCut",
-        "action": "Drain",
-        "message": "The drain was cut",
-        "involvedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
-        "related": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": pod, "uid": format!("uid-{pod}")},
-        "eventTime": time,
-        "reportingComponent": "envoy-drainer.dev/webhook",
-        "reportingInstance": "webhook-1",
-    })
+    let mut event: Value = serde_json::from_str(include_str!("drains/event.json")).unwrap();
+    event["metadata"]["name"] = json!(format!("a.{pod}"));
+    event["metadata"]["annotations"][SUMMARY_ANNOTATION] = json!(summary.to_string());
+    event["related"]["name"] = json!(pod);
+    event["related"]["uid"] = json!(format!("uid-{pod}"));
+    event["eventTime"] = json!(format!("{time}.000000Z"));
+    event
 }
 
 /// Connections with a request each.

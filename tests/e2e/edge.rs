@@ -14,25 +14,17 @@ use crate::restricted;
 use crate::service;
 use crate::termination_message::DRAINER_CONTAINER;
 
-/// The label `app` of the pods, and the name of the Deployment and of the Service.
+/// The label `app` of the pods, and the name of the Deployment and of the Service, as in `edge/deployment.json`.
 pub(crate) const APP: &str = "edge";
 
-/// The name of the listener's port.
+/// The name of the listener's port, as in `edge/deployment.json`.
 pub(crate) const PORT_NAME: &str = "http";
 
-const LISTENER_PORT: u16 = 8080;
-/// The port of Envoy's admin interface, on loopback.
+/// The port of Envoy's admin interface on loopback, as in `edge/bootstrap.json`.
 pub(crate) const ADMIN_PORT: u16 = 9901;
 
 /// Where the file of [`move_bootstrap`] is.
 const CONFIG_FOLDER: &str = "/etc/envoy";
-
-const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const HEALTH_CHECK: &str =
-    "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
-const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
-const HTTP_OPTIONS: &str =
-    "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// A deployed [`deployment`], or a StatefulSet that is like one, with its Service.
 #[derive(Debug)]
@@ -46,42 +38,15 @@ pub(crate) struct EnvoyDeployment {
 
 /// Returns a Deployment of Envoys that route to `upstream` and request a drainer.
 pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
-    let labels = json!({ "app": APP });
-    Ok(json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": APP },
-        "spec": {
-            "replicas": replicas,
-            "selector": { "matchLabels": labels },
-            "template": {
-                "metadata": {
-                    "labels": labels,
-                    "annotations": { "envoy-drainer.dev/inject": "true" },
-                },
-                "spec": {
-                    "automountServiceAccountToken": false,
-                    "securityContext": restricted::pod(),
-                    "containers": [{
-                        "name": "envoy",
-                        "image": images::newest_envoy()?,
-                        "imagePullPolicy": "IfNotPresent",
-                        "args": [
-                            "--config-yaml", bootstrap(upstream).to_string(),
-                            "--concurrency", "1", "--disable-hot-restart",
-                        ],
-                        "ports": [{ "name": PORT_NAME, "containerPort": LISTENER_PORT }],
-                        "readinessProbe": {
-                            "httpGet": { "path": "/ready", "port": PORT_NAME },
-                            "periodSeconds": 1,
-                            "failureThreshold": 2,
-                        },
-                        "securityContext": restricted::container(),
-                    }],
-                },
-            },
-        },
-    }))
+    let mut deployment: Value = serde_json::from_str(include_str!("edge/deployment.json"))?;
+    deployment["spec"]["replicas"] = json!(replicas);
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    pod["securityContext"] = restricted::pod();
+    let envoy = &mut pod["containers"][0];
+    envoy["image"] = json!(images::newest_envoy()?);
+    envoy["args"][1] = json!(bootstrap(upstream)?.to_string());
+    envoy["securityContext"] = restricted::container();
+    Ok(deployment)
 }
 
 /// Annotates a pod template, under the product's prefix.
@@ -101,6 +66,13 @@ pub(crate) fn into_pod(mut template: Value, name: &str) -> Value {
 pub(crate) fn remove_inject(template: &mut Value) -> Result<()> {
     template["metadata"]["annotations"] = json!({});
     Ok(())
+}
+
+/// Sets the only endpoint of a cluster of Envoy's.
+pub(crate) fn set_endpoint(cluster: &mut Value, endpoint: SocketAddr) {
+    let locality = &mut cluster["load_assignment"]["endpoints"][0];
+    locality["lb_endpoints"][0]["endpoint"]["address"]["socket_address"] =
+        json!({ "address": endpoint.ip(), "port_value": endpoint.port() });
 }
 
 /// Returns the containers of a pod or a pod template.
@@ -144,56 +116,12 @@ pub(crate) fn move_bootstrap(template: &mut Value, config_map: &str, key: &str) 
 }
 
 /// Returns Envoy's bootstrap: it routes all paths to the upstream without retries, and `/ready` is its health check.
-fn bootstrap(upstream: SocketAddr) -> Value {
-    let socket =
-        |ip: String, port: u16| json!({ "socket_address": { "address": ip, "port_value": port } });
-    let endpoint = socket(upstream.ip().to_string(), upstream.port());
-    let health = json!({
-        "@type": HEALTH_CHECK,
-        "pass_through_mode": false,
-        "headers": [{ "name": ":path", "string_match": { "exact": "/ready" } }],
-    });
-    let route =
-        json!({ "match": { "prefix": "/" }, "route": { "cluster": "echo", "timeout": "0s" } });
-    let manager = json!({
-        "@type": HCM,
-        "stat_prefix": "edge",
-        "http_filters": [
-            { "name": "health", "typed_config": health },
-            { "name": "router", "typed_config": { "@type": ROUTER } },
-        ],
-        "route_config": {
-            "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": [route] }],
-        },
-    });
-    json!({
-        "admin": { "address": socket("127.0.0.1".to_owned(), ADMIN_PORT) },
-        "static_resources": {
-            "listeners": [{
-                "name": "edge",
-                "address": socket("0.0.0.0".to_owned(), LISTENER_PORT),
-                "filter_chains": [{ "filters": [{ "name": "http", "typed_config": manager }] }],
-            }],
-            "clusters": [{
-                "name": "echo",
-                "type": "STATIC",
-                "connect_timeout": "1s",
-                "load_assignment": {
-                    "cluster_name": "echo",
-                    "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": endpoint } }] }],
-                },
-                // Less than the idle timeout of the echo server: a connection that it closes while Envoy
-                // sends a request would fail that request.
-                "typed_extension_protocol_options": {
-                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": HTTP_OPTIONS,
-                        "common_http_protocol_options": { "idle_timeout": "5s" },
-                        "explicit_http_config": { "http_protocol_options": {} },
-                    },
-                },
-            }],
-        },
-    })
+fn bootstrap(upstream: SocketAddr) -> Result<Value> {
+    // The idle timeout of its cluster is less than that of the echo server: a connection that the server closes while
+    // Envoy sends a request would fail that request.
+    let mut bootstrap: Value = serde_json::from_str(include_str!("edge/bootstrap.json"))?;
+    set_endpoint(&mut bootstrap["static_resources"]["clusters"][0], upstream);
+    Ok(bootstrap)
 }
 
 // === impl EnvoyDeployment ===

@@ -246,7 +246,8 @@ async fn listener_that_leads_to_another_envoy_is_not_taken() -> Result<()> {
             continue;
         }
         let paths = ["/stats", "/healthcheck", "/drain_listeners", "/ready"];
-        let forbidding = own().await?.allow_admin_paths(&paths);
+        let paths = paths.map(|path| json!({ "prefix": path }));
+        let forbidding = own().await?.allow_paths(json!(paths));
         let hint = forbidding.admin_address().clone();
         forbidding.write()?;
         let _envoy = forbidding.spawn(&binary, 0)?;

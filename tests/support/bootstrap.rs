@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::envoy_versions::EnvoyBinary;
+use crate::json::push;
 use crate::listener::{Listener, seconds, socket_address};
 use crate::port::Port;
 use crate::upstream::Upstream;
@@ -120,18 +121,16 @@ impl Bootstrap {
 
     /// Includes only the statistics with these prefixes; none for an empty list.
     pub fn include_stats(self, prefixes: &[&str]) -> Self {
-        let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
-        let matcher = match patterns.as_slice() {
+        let matcher = match prefixes {
             [] => json!({ "reject_all": true }),
-            patterns => json!({ "inclusion_list": { "patterns": patterns } }),
+            prefixes => json!({ "inclusion_list": { "patterns": prefix_matchers(prefixes) } }),
         };
         self.field(&["stats_config", "stats_matcher"], matcher)
     }
 
     /// Excludes the statistics with these prefixes.
     pub fn exclude_stats(self, prefixes: &[&str]) -> Self {
-        let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
-        let matcher = json!({ "exclusion_list": { "patterns": patterns } });
+        let matcher = json!({ "exclusion_list": { "patterns": prefix_matchers(prefixes) } });
         self.field(&["stats_config", "stats_matcher"], matcher)
     }
 
@@ -147,21 +146,8 @@ impl Bootstrap {
 
     /// Accepts no connection, as an Envoy whose memory is used up.
     pub fn stop_accepting_connections(self) -> Self {
-        let monitor = "envoy.resource_monitors.fixed_heap";
-        let config = json!({
-            "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
-            "max_heap_size_bytes": 1,
-        });
-        let action = json!({
-            "name": "envoy.overload_actions.stop_accepting_connections",
-            "triggers": [{ "name": monitor, "threshold": { "value": 0.9 } }],
-        });
-        let manager = json!({
-            "refresh_interval": "0.25s",
-            "resource_monitors": [{ "name": monitor, "typed_config": config }],
-            "actions": [action],
-        });
-        self.field(&["overload_manager"], manager)
+        let manager = serde_json::from_str(include_str!("bootstrap/overload_manager.json"));
+        self.field(&["overload_manager"], manager.expect("the file is JSON"))
     }
 
     /// Configures an xDS server that never responds, so that Envoy never becomes ready.
@@ -189,12 +175,6 @@ impl Bootstrap {
         let assignment = json!({ "cluster_name": "upstream", "endpoints": endpoints });
         let cluster = json!({ "name": "upstream", "load_assignment": assignment });
         self.field(&["static_resources", "clusters"], json!([cluster]))
-    }
-
-    /// Lets the admin interface answer only paths with these prefixes, which Envoy can from 1.37 on.
-    pub fn allow_admin_paths(self, prefixes: &[&str]) -> Self {
-        let paths: Vec<_> = prefixes.iter().map(|it| json!({ "prefix": it })).collect();
-        self.field(&["admin", "allow_paths"], json!(paths))
     }
 
     /// Adds a command-line flag, such as `--drain-strategy immediate`.
@@ -249,29 +229,14 @@ impl Bootstrap {
             bootstrap["dynamic_resources"] = json!({ "lds_config": source });
         }
         if self.unresponsive_xds {
-            let ads =
-                json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
-            bootstrap["dynamic_resources"] = json!({
-                "cds_config": ads,
-                "lds_config": ads,
-                "ads_config": {
-                    "api_type": "GRPC",
-                    "transport_api_version": "V3",
-                    "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds" } }],
-                },
-            });
-            // Nothing listens on port 1, and Envoy retries without end.
-            let mut xds = cluster("xds", (Ipv4Addr::LOCALHOST, 1).into());
-            xds["typed_extension_protocol_options"] = json!({
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                    "explicit_http_config": { "http2_protocol_options": {} },
-                },
-            });
-            bootstrap["static_resources"]["clusters"]
-                .as_array_mut()
-                .expect("it is an array")
-                .push(xds);
+            // Nothing listens on its port, and Envoy retries without end.
+            let xds: Value =
+                serde_json::from_str(include_str!("bootstrap/xds.json")).expect("the file is JSON");
+            bootstrap["dynamic_resources"] = xds["dynamic_resources"].clone();
+            push(
+                &mut bootstrap["static_resources"]["clusters"],
+                xds["cluster"].clone(),
+            );
         }
         bootstrap
     }
@@ -350,6 +315,10 @@ impl Bootstrap {
         self.admin_port = port;
         self
     }
+}
+
+fn prefix_matchers(prefixes: &[&str]) -> Vec<Value> {
+    prefixes.iter().map(|it| json!({ "prefix": it })).collect()
 }
 
 /// An address of Envoy's configuration.

@@ -79,6 +79,8 @@ pub mod timing;
 pub mod parallel;
 pub mod until;
 
+// Edits of JSON.
+pub mod json;
 // Golden files, and the figures of benchmarks with their tables.
 pub mod figures;
 pub mod golden;

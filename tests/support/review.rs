@@ -8,15 +8,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use drainer::Token;
 use json_patch::Patch;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use crate::webhook_process::IMAGE;
 
 /// The token of admitted pods, where the patch is to be the same on every run.
 pub const TOKEN: u64 = 0x42d2_f756_a1c9_1d39;
-
-/// The default uid of a request.
-pub const UID: &str = "8af10160-9365-4b2f-a286-4e5b18a6bb05";
 
 /// An AdmissionReview, by default of a pod's creation in the namespace `shop`.
 #[derive(Debug, Clone)]
@@ -110,30 +107,7 @@ pub fn without_empty(mut pod: Value) -> Value {
 impl ReviewBuilder {
     /// The review of a pod's creation.
     pub fn for_pod(pod: &Value) -> Self {
-        let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
-        let resource = json!({"group": "", "version": "v1", "resource": "pods"});
-        Self(json!({
-            "kind": "AdmissionReview",
-            "apiVersion": "admission.k8s.io/v1",
-            "request": {
-                "uid": UID,
-                "kind": kind,
-                "resource": resource,
-                "requestKind": kind,
-                "requestResource": resource,
-                "namespace": "shop",
-                "operation": "CREATE",
-                "userInfo": {
-                    "username": "system:serviceaccount:kube-system:replicaset-controller",
-                    "uid": "e221989b-fd65-4609-845d-f5a16223fd64",
-                    "groups": ["system:serviceaccounts", "system:authenticated"],
-                },
-                "object": pod,
-                "oldObject": null,
-                "dryRun": false,
-                "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-            }
-        }))
+        Self::from_json(include_str!("review/review.json")).with("/request/object", pod.clone())
     }
 
     /// A review as an API server has sent it.

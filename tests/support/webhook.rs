@@ -81,18 +81,7 @@ pub fn admit(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
 
 /// The review of a pod that requests a drainer and gets one.
 pub fn review(uid: &str) -> ReviewBuilder {
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "edge-",
-            "annotations": { "envoy-drainer.dev/inject": "true" },
-        },
-        "spec": {
-            "terminationGracePeriodSeconds": 30,
-            "containers": [{ "name": "envoy", "image": "envoyproxy/envoy:v1.36.2" }],
-        },
-    });
+    let pod = serde_json::from_str(include_str!("webhook/pod.json")).expect("the file is JSON");
     ReviewBuilder::for_pod(&pod).with("/request/uid", uid)
 }
 

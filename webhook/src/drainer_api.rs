@@ -152,11 +152,8 @@ async fn post_report<A: ApiServer>(
 
 /// The token of a request.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    headers
-        .get(AUTHORIZATION)?
-        .to_str()
-        .ok()?
-        .strip_prefix("Bearer ")
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    value.strip_prefix("Bearer ")
 }
 
 // === impl DrainerApi ===

@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flags::serve::{Args, DrainerApiArgs};
+use futures_util::future::OptionFuture;
 use kubernetes::load_config;
 use pki::bundle::Bundle;
 use tokio::net::TcpListener;
@@ -77,16 +78,11 @@ pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Resu
                 (sender, (receiver, cluster.event_writer(pod_name.clone())))
             })
             .unzip();
-        let publish = async {
-            match output {
-                Some((queue, writer)) => {
-                    let write = async |series: &events::Series| writer.write(series).await;
-                    events::publish(queue, &excluded_namespaces, &event_metrics, write).await
-                }
-                None => pending().await,
-            }
-        };
-        (queue, publish)
+        let publish = output.map(async |(queue, writer)| {
+            let write = async |series: &events::Series| writer.write(series).await;
+            events::publish(queue, &excluded_namespaces, &event_metrics, write).await
+        });
+        (queue, OptionFuture::from(publish))
     };
     // Each with limits of its own: reviews may be forged, and reports are authenticated.
     let (review_events, publish_review_events) = event_publication();
@@ -138,16 +134,11 @@ pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Resu
         // The server shuts down when it is sent, or dropped.
         let _ = stop_requested.await;
     };
-    let renew_certificate = async {
-        match reconciler {
-            Some(reconciler) => reconciler.run(&resolver, &certificate_metrics).await,
-            None => pending().await,
-        }
-    };
+    let renew_certificate = reconciler.map(|it| it.run(&resolver, &certificate_metrics));
     let signals = async {
         tokio::select! {
             () = next_signal() => {}
-            never = renew_certificate => match never {},
+            Some(never) = OptionFuture::from(renew_certificate) => match never {},
         }
         // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
         // being deleted.
@@ -156,8 +147,8 @@ pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Resu
     };
     tokio::select! {
         result = server::run(ports, server, shutdown) => result,
-        never = publish_review_events => match never {},
-        never = publish_report_events => match never {},
+        Some(never) = publish_review_events => match never {},
+        Some(never) = publish_report_events => match never {},
         never = publish_bundle => match never {},
         () = signals => bail!("terminated by a second signal"),
     }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use axum::Router;
 use flags::serve::MinVersion;
+use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use rustls::server::danger::ClientCertVerifier;
@@ -173,13 +175,8 @@ pub async fn run(
         });
         thread.context("cannot serve drainers")
     });
-    let drainer_api = drainer_api.transpose()?;
-    let drainer_api = async {
-        match drainer_api {
-            Some(thread) => thread.await,
-            None => Ok(()),
-        }
-    };
+    let drainer_api = OptionFuture::from(drainer_api.transpose()?);
+    let drainer_api = drainer_api.map(|ended| ended.unwrap_or(Ok(())));
 
     let phases = async {
         shutdown.await;

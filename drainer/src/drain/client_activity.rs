@@ -6,7 +6,6 @@
 //! one. Quiet, a period without new clients, shows that endpoints no longer route to the pod. Zero open connections alone
 //! do not.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -79,7 +78,7 @@ pub(crate) struct QuietWindow {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionArrivals {
     /// When each total was first reached, oldest first.
-    history: VecDeque<(Instant, ArrivalCounts)>,
+    history: Vec<(Instant, ArrivalCounts)>,
     total: ArrivalCounts,
 }
 
@@ -126,18 +125,16 @@ impl ConnectionArrivals {
         let delta = delta.unwrap_or_default();
         self.total.clients = self.total.clients.saturating_add(delta.clients);
         if delta.clients > 0 || self.history.is_empty() {
-            self.history.push_back((at, self.total));
+            self.history.push((at, self.total));
         }
         self.total.health_checks = self.total.health_checks.saturating_add(delta.health_checks);
-        let clients = self.total.clients;
-        let is_recent =
-            |(_, then): &(Instant, ArrivalCounts)| clients - then.clients <= quiet.probe_arrivals;
-        self.history.retain(is_recent);
+        let oldest = self.total.clients.saturating_sub(quiet.probe_arrivals);
+        self.history.retain(|(_, then)| then.clients >= oldest);
     }
 
     /// Returns when a client last connected, or else the first poll was; `None` if that is unknown.
     pub(crate) fn last(&self) -> Option<Instant> {
-        Some(self.history.back()?.0)
+        Some(self.history.last()?.0)
     }
 
     /// Returns true if no client is known to have connected within the window before `now`. The probes

@@ -40,14 +40,12 @@ impl FailHealthWhen {
         no_http3_for: Option<Duration>,
         spared_until: Option<Instant>,
     ) -> Self {
-        match delay {
-            HealthFailureDelay::End => Self::AtEnd,
-            HealthFailureDelay::After(Duration::ZERO) => Self::AtOnce,
-            HealthFailureDelay::After(delay) => Self::At(start + delay),
-            HealthFailureDelay::Auto => match no_http3_for {
-                Some(period) => Self::WithoutHttp3For(period),
-                None => spared_until.map_or(Self::AtOnce, Self::Quiet),
-            },
+        match (delay, no_http3_for) {
+            (HealthFailureDelay::End, _) => Self::AtEnd,
+            (HealthFailureDelay::After(Duration::ZERO), _) => Self::AtOnce,
+            (HealthFailureDelay::After(delay), _) => Self::At(start + delay),
+            (HealthFailureDelay::Auto, Some(period)) => Self::WithoutHttp3For(period),
+            (HealthFailureDelay::Auto, None) => spared_until.map_or(Self::AtOnce, Self::Quiet),
         }
     }
 

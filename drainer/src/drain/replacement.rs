@@ -85,19 +85,18 @@ pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
             sleep(INTERVAL).await;
         }
     };
-    let outcome = timeout_at(since + limit, ask_until_replaced).await;
-    let outcome = outcome.unwrap_or(ReplacementOutcome::Timeout);
+    let ended = timeout_at(since + limit, ask_until_replaced).await.ok();
     let seconds = duration::seconds(since.elapsed());
-    let waiting_for = (outcome == ReplacementOutcome::Timeout).then_some(waiting_for);
-    if let Some(waiting_for) = &waiting_for {
-        warn!(%waiting_for, seconds, "No replacement is ready in time: draining without one");
-    } else {
-        info!(%outcome, seconds, "Waited for a replacement");
+    match ended {
+        Some(outcome) => info!(%outcome, seconds, "Waited for a replacement"),
+        None => {
+            warn!(%waiting_for, seconds, "No replacement is ready in time: draining without one");
+        }
     }
     ReplacementWait {
-        outcome,
+        outcome: ended.unwrap_or(ReplacementOutcome::Timeout),
         seconds,
-        waiting_for,
+        waiting_for: ended.is_none().then_some(waiting_for),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The client of Envoy's admin interface, and what it has read of Envoy's setup to count by.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +36,6 @@ pub(crate) struct AdminClient {
     hidden_stats: Option<HiddenStats>,
     /// A hash of the last `/listeners`.
     listed: Option<u64>,
-    hasher: RandomState,
     /// The paths that `admin.allow_paths` forbids, of those that were called.
     pub(crate) forbidden: BTreeSet<&'static str>,
 }
@@ -67,10 +66,9 @@ const STATS_CONFIG: &str = "/config_dump?mask=bootstrap.stats_config";
 impl AdminClient {
     /// A client that calls nothing yet.
     pub(crate) fn new(config: &Config) -> Self {
-        let settings = &config.settings;
         let rules = CountingRules {
-            counted: settings.count_listeners.clone(),
-            ignored: settings.ignore_listeners.clone(),
+            counted: config.settings.count_listeners.clone(),
+            ignored: config.settings.ignore_listeners.clone(),
             host_network: config.host_network,
         };
         let search = AdminSearch::new(config);
@@ -81,7 +79,6 @@ impl AdminClient {
             owners: PrefixOwners::default(),
             hidden_stats: None,
             listed: None,
-            hasher: RandomState::new(),
             forbidden: BTreeSet::new(),
         }
     }
@@ -206,7 +203,7 @@ impl AdminClient {
     /// Asks for Envoy's listeners and their addresses, and keeps a hash of the response.
     async fn list_listeners(&mut self) -> Result<Result<Bytes, String>, CallError> {
         let listed = or_rejection(self.get(LISTENERS).await)?;
-        self.listed = Some(self.hasher.hash_one(&listed));
+        self.listed = Some(BuildHasherDefault::<DefaultHasher>::new().hash_one(&listed));
         Ok(listed)
     }
 
@@ -227,16 +224,11 @@ impl AdminClient {
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
     /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
     async fn read_stats_names(&mut self) -> Result<HiddenStats, CallError> {
-        let may_hide = match or_rejection(self.get(STATS_CONFIG).await)? {
-            // No other member can have the name, since the response has this one part of the bootstrap alone.
-            Ok(body) => String::from_utf8_lossy(&body).contains("\"stats_matcher\":"),
-            Err(_) => true,
-        };
-        let path = if may_hide {
-            stats::POLL_PATH.trim_end_matches(stats::USED_ONLY)
-        } else {
-            stats::OWNERS_PATH
-        };
+        // No other member can have the name, since the response has this one part of the bootstrap alone.
+        let has_matcher = |it: Bytes| String::from_utf8_lossy(&it).contains("\"stats_matcher\":");
+        let may_hide = or_rejection(self.get(STATS_CONFIG).await)?.map_or(true, has_matcher);
+        let all = stats::POLL_PATH.trim_end_matches(stats::USED_ONLY);
+        let path = if may_hide { all } else { stats::OWNERS_PATH };
         let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(CallError::invalid(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);

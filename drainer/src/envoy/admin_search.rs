@@ -108,9 +108,8 @@ impl AdminSearch {
         let all = self.candidates.values();
         let answers = all.clone().map(|it| &it.answer);
         let envoys = answers.clone().flatten();
-        let listeners = envoys.clone().filter_map(|it| it.listeners.as_ref());
-        let listeners: Vec<_> = listeners.flatten().collect();
-        let is_listener = |it: &EnvoyAnswer| listeners.iter().any(|at| at.covers(&it.address));
+        let listeners = envoys.clone().flat_map(|it| it.listeners.iter().flatten());
+        let is_listener = |it: &EnvoyAnswer| listeners.clone().any(|at| at.covers(&it.address));
         let mut envoys: Vec<_> = envoys.filter(|it| !is_listener(it)).collect();
         // Of the same Envoy, an answer that shows its place comes first. With another between them, there are several anyway.
         envoys.sort_by_key(|it| it.admin.is_none() && !it.is_hint);

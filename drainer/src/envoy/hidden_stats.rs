@@ -61,12 +61,10 @@ impl HiddenStats {
             udp: udp_proxies.any(|(prefix, counts)| *counts && !has("udp", prefix, UDP_SESSIONS)),
             ..Self::default()
         };
-        let is_of_manager =
-            |stat: &str| HTTP_GAUGES.contains(&stat) || HTTP_COUNTERS.contains(&stat);
-        let all = stats.family("http.");
-        let of_managers = all.filter(|(_, stat, _)| is_of_manager(stat));
-        let prefixes = of_managers.map(|(prefix, ..)| prefix);
-        let counted = prefixes.filter(|prefix| !owners.are_all_excluded(prefix));
+        let counted = stats.family("http.").filter_map(|(prefix, stat, _)| {
+            let is_of_manager = HTTP_GAUGES.contains(&stat) || HTTP_COUNTERS.contains(&stat);
+            (is_of_manager && !owners.are_all_excluded(prefix)).then_some(prefix)
+        });
         for prefix in counted.collect::<BTreeSet<_>>() {
             let is_hidden = |stat: &&str| !has("http", prefix, stat);
             hidden.http |= HTTP_GAUGES.iter().any(is_hidden);

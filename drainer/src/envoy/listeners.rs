@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::iter::once;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -116,14 +116,12 @@ struct FilterConfig {
 }
 
 #[derive(Debug, Clone, Default, Deserialize, PartialEq)]
-#[serde(default)]
 pub(super) struct Address {
     socket_address: Option<SocketAddress>,
     pipe: Option<Pipe>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Deserialize)]
 struct AdditionalAddress {
     address: Address,
 }
@@ -135,8 +133,7 @@ struct SocketAddress {
     port_value: u16,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, PartialEq)]
-#[serde(default)]
+#[derive(Debug, Clone, Deserialize, PartialEq)]
 struct Pipe {
     path: String,
 }
@@ -181,13 +178,11 @@ impl EnvoyListeners {
         }
         let mut all = Self {
             by_stat_name: Arc::new(by_stat_name),
-            counts_local: rules.host_network,
             rules,
             ..Self::default()
         };
         // Traffic reaches every Envoy. Where no other listener is counted, it comes through the local ones.
-        let counts_any = all.counted().next().is_some();
-        all.counts_local |= !counts_any;
+        all.counts_local = all.rules.host_network || all.counted().next().is_none();
         let mut udp_proxies = BTreeMap::new();
         for listener in all.by_stat_name.values().flatten() {
             for prefix in listener.udp_proxies() {
@@ -228,8 +223,7 @@ impl EnvoyListeners {
 
     /// Returns the counted listeners, together with those that share the name of one in statistics.
     fn counted(&self) -> impl Iterator<Item = &Listener> {
-        let counted = |name| &self.by_stat_name[name];
-        self.counted_names().flat_map(counted)
+        self.counted_names().flat_map(|it| &self.by_stat_name[it])
     }
 
     /// Returns the names of the counted listeners in statistics.
@@ -323,13 +317,18 @@ impl Listener {
     /// name in statistics says.
     fn unlisted(stat_name: &str) -> Self {
         let is_internal = stat_name.starts_with(INTERNAL_PREFIX);
-        // An unknown address counts as one that is not a loopback address.
-        let address = || address_of(stat_name).unwrap_or_default();
+        // `127.0.0.1_8080`, `[__1]_8080`, or else unknown, which counts as one that is not a loopback address.
+        let at = stat_name.replace('_', ":").parse();
+        let at: SocketAddr = at.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        let address = SocketAddress {
+            address: at.ip().to_string(),
+            port_value: at.port(),
+        };
         let mut listener = Self {
             name: stat_name.to_owned(),
             ..Self::default()
         };
-        listener.address.socket_address = (!is_internal).then(address);
+        listener.address.socket_address = (!is_internal).then_some(address);
         listener
     }
 
@@ -340,12 +339,9 @@ impl Listener {
             return without_colons(&self.stat_prefix);
         }
         match (&self.address.socket_address, &self.address.pipe) {
-            (Some(at), _) if at.address.contains(':') => {
-                let shortest = at.address.parse::<Ipv6Addr>().map(|ip| ip.to_string());
-                let address = shortest.unwrap_or_else(|_| at.address.clone());
-                format!("[{}]_{}", without_colons(&address), at.port_value)
-            }
-            (Some(at), _) => format!("{}_{}", at.address, at.port_value),
+            _ if let Some(at) = self.address.ip_and_port() => without_colons(&at.to_string()),
+            // An IPv6 address with a zone.
+            (Some(at), _) => without_colons(&format!("[{}]:{}", at.address, at.port_value)),
             (None, Some(pipe)) => without_colons(&pipe.path),
             (None, None) => format!("{INTERNAL_PREFIX}{}", self.name),
         }
@@ -404,21 +400,6 @@ impl Listener {
 fn without_colons(name: &str) -> String {
     let name = name.replace("://", "_").replace(":/", "_");
     name.replace(':', "_")
-}
-
-/// Parses names in statistics like `127.0.0.1_8080` and `[__1]_8080`.
-fn address_of(stat_name: &str) -> Option<SocketAddress> {
-    let (ip, port) = stat_name.rsplit_once('_')?;
-    let address = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
-        Some(ip) => ip.replace('_', ":"),
-        None => ip.to_owned(),
-    };
-    let port_value = port.parse().ok()?;
-    let is_ip = address.parse::<IpAddr>().is_ok();
-    is_ip.then_some(SocketAddress {
-        address,
-        port_value,
-    })
 }
 
 #[cfg(test)]

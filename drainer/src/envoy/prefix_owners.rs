@@ -1,7 +1,7 @@
 //! The listeners under which each HTTP stats prefix is used: `http.PREFIX.*` does not say which listener its requests
 //! came from, `listener.X.http.PREFIX.downstream_rq_completed` does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::listeners::EnvoyListeners;
 use super::stats::{ListenersByName, Stats};
@@ -9,10 +9,8 @@ use super::stats::{ListenersByName, Stats};
 /// The prefixes by their owners. A prefix may have several, since connection managers may share one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PrefixOwners {
-    /// Those of which a counted listener is an owner.
-    counted: BTreeSet<String>,
-    /// Those of which an excluded listener is an owner.
-    excluded: BTreeSet<String>,
+    /// Whether a counted listener is an owner of the prefix, and whether an excluded one is.
+    prefixes: BTreeMap<String, (bool, bool)>,
     /// The owners, by their names in statistics: the listeners that speak HTTP, on a part of their connections at least.
     pub listeners: BTreeSet<String>,
 }
@@ -28,28 +26,26 @@ impl PrefixOwners {
         known: &EnvoyListeners,
     ) {
         for (listener, prefix, _) in stats.completed_requests(listeners, known) {
-            let prefixes = if known.excludes(listener) {
-                &mut self.excluded
-            } else {
-                &mut self.counted
-            };
-            prefixes.insert(prefix.to_owned());
+            let is_excluded = known.excludes(listener);
+            let (counted, excluded) = self.prefixes.entry(prefix.to_owned()).or_default();
+            *counted |= !is_excluded;
+            *excluded |= is_excluded;
             self.listeners.insert(listener.to_owned());
         }
     }
 
     /// Returns true if an owner is known.
     pub(crate) fn has(&self, prefix: &str) -> bool {
-        self.counted.contains(prefix) || self.excluded.contains(prefix)
+        self.prefixes.contains_key(prefix)
     }
 
     /// Returns true if all owners are counted listeners.
     pub(crate) fn are_all_counted(&self, prefix: &str) -> bool {
-        self.counted.contains(prefix) && !self.excluded.contains(prefix)
+        self.prefixes.get(prefix) == Some(&(true, false))
     }
 
     /// Returns true if all owners are excluded listeners.
     pub(crate) fn are_all_excluded(&self, prefix: &str) -> bool {
-        self.excluded.contains(prefix) && !self.counted.contains(prefix)
+        self.prefixes.get(prefix) == Some(&(false, true))
     }
 }

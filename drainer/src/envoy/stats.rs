@@ -34,18 +34,15 @@ pub(crate) const USED_ONLY: &str = "&usedonly";
 pub(crate) const OWNERS_PATH: &str = "/stats?format=json&type=Counters&filter=\
     %5Elistener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%24";
 
-/// The statistics of one response, ordered by name.
+/// The statistics of one response that have a name, ordered by it. Entries are read one by one: what is left out takes no
+/// memory, where two bytes would become 40.
 pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
 
 #[derive(Deserialize)]
 struct StatsBody<'a> {
     #[serde(borrow)]
-    stats: NamedStats<'a>,
+    stats: Stats<'a>,
 }
-
-/// The statistics that have a name. Entries are read one by one: what is left out takes no memory, where two bytes would
-/// become 40.
-struct NamedStats<'a>(Vec<(Cow<'a, str>, u64)>);
 
 /// A gauge or counter; the summary of histograms has no name.
 #[derive(Deserialize)]
@@ -78,9 +75,8 @@ impl<'a> Stats<'a> {
     /// If it is not such a body. Also if a statistic is not a number from 0 to 2^64 - 1, since an unknown number is not
     /// zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let StatsBody { mut stats } = serde_json::from_slice(body)?;
-        stats.0.sort_unstable();
-        Ok(Self(stats.0))
+        let StatsBody { stats } = serde_json::from_slice(body)?;
+        Ok(stats)
     }
 
     /// Iterates over the statistics whose names begin with `family`, split at the last dot: what is before it without
@@ -117,13 +113,11 @@ impl<'a> Stats<'a> {
             admin.total = admin.total.saturating_sub(main_thread.total);
         }
         // A listener whose own name ends in `.worker_N` is in the dump.
-        let is_worker = |name: &&str| {
-            let parts = name
-                .rsplit_once(".worker_")
-                .filter(|_| !known.contains(name));
-            parts.is_some_and(|(listener, worker)| {
+        let is_worker = |name: &&str| match name.rsplit_once(".worker_") {
+            Some((listener, worker)) if !known.contains(name) => {
                 worker.bytes().all(|b| b.is_ascii_digit()) && listeners.contains_key(listener)
-            })
+            }
+            _ => false,
         };
         let workers: Vec<_> = listeners.keys().copied().filter(is_worker).collect();
         // The workers are in the order of their names.
@@ -150,15 +144,13 @@ impl<'a> Stats<'a> {
     }
 }
 
-// === impl NamedStats ===
-
-impl<'de: 'a, 'a> Deserialize<'de> for NamedStats<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Stats<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(NamedStats(Vec::new()))
+        deserializer.deserialize_seq(Self(Vec::new()))
     }
 }
 
-impl<'de: 'a, 'a> Visitor<'de> for NamedStats<'a> {
+impl<'de: 'a, 'a> Visitor<'de> for Stats<'a> {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,6 +164,7 @@ impl<'de: 'a, 'a> Visitor<'de> for NamedStats<'a> {
                 self.0.push((name, value.ok_or_else(no_number)?));
             }
         }
+        self.0.sort_unstable();
         Ok(self)
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tests::json::push;
 
 use crate::admissions::pod_with_inject;
 use crate::cluster_fixture::ClusterFixture;
@@ -86,10 +87,7 @@ fn unaffected_pods() -> Vec<Value> {
         with(|pod| {
             let mut drainer = pod["spec"]["containers"][0].clone();
             drainer["name"] = json!("envoy-drainer");
-            pod["spec"]["containers"]
-                .as_array_mut()
-                .unwrap_or(&mut Vec::new())
-                .push(drainer);
+            push(&mut pod["spec"]["containers"], drainer);
         }),
         with(|pod| {
             pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("a");

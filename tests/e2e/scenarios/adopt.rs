@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tests::json::push;
 use tests::load::{Report, load};
 use tokio::time::{Instant, timeout};
 
@@ -24,20 +26,21 @@ pub(super) const MAX_END: Duration = Duration::from_secs(14);
 const OBSERVED: Duration = Duration::from_secs(20);
 
 /// What a product's pods have beside those of [`deployment`].
+#[derive(Deserialize)]
 pub(super) struct Product {
     labels: Value,
     /// The address of Envoy's admin interface in the bootstrap.
     admin: Value,
-    args: &'static [&'static str],
+    args: Vec<Value>,
     /// The port of the listener for readiness.
     ready_port: u16,
     /// Envoy's preStop hook, which calls the manager.
     hook: Value,
     manager: Value,
     /// The manager's program in [`images::POD_TOOLS_IMAGE`].
-    program: &'static str,
+    program: String,
     grace_period: i64,
-    /// The volume of the manager, and of the admin's socket.
+    /// The volume of the manager, and of the admin's socket. The manager's root file system cannot be written to.
     volume: Value,
 }
 
@@ -122,38 +125,15 @@ impl Observation {
 
 impl Product {
     pub(super) fn envoy_gateway() -> Self {
-        Self {
-            labels: json!({ "app.kubernetes.io/managed-by": "envoy-gateway" }),
-            admin: json!({ "socket_address": { "address": "127.0.0.1", "port_value": 19000 } }),
-            args: &["--drain-strategy", "immediate", "--drain-time-s", "60"],
-            ready_port: 19003,
-            hook: json!({ "path": "/shutdown/ready", "port": 19002 }),
-            manager: manager(
-                "docker.io/envoyproxy/gateway:v1.9.0",
-                "envoy-gateway",
-                "tmp",
-                "/tmp",
-            ),
-            program: "/envoy-gateway",
-            grace_period: 360,
-            // For the manager, since the root file system cannot be written to.
-            volume: json!({ "name": "tmp", "emptyDir": {} }),
-        }
+        Self::read(include_str!("adopt/envoy-gateway.json"))
     }
 
     pub(super) fn contour() -> Self {
-        let (image, volume) = ("ghcr.io/projectcontour/contour:v1.33.6", "envoy-admin");
-        Self {
-            labels: json!({}),
-            admin: json!({ "pipe": { "path": "/admin/admin.sock" } }),
-            args: &[],
-            ready_port: 8002,
-            hook: json!({ "path": "/shutdown", "port": 8090 }),
-            manager: manager(image, "/bin/contour", volume, "/admin"),
-            program: "/contour",
-            grace_period: 300,
-            volume: json!({ "name": volume, "emptyDir": {} }),
-        }
+        Self::read(include_str!("adopt/contour.json"))
+    }
+
+    fn read(file: &str) -> Self {
+        serde_json::from_str(file).expect("the file describes a product")
     }
 
     /// Turns the pod template of a [`deployment`] into the product's.
@@ -173,10 +153,7 @@ impl Product {
             bootstrap["admin"]["address"] = admin;
             let listeners = &mut bootstrap["static_resources"]["listeners"];
             let ready = ready_listener(listeners[0].clone(), ready_port);
-            listeners
-                .as_array_mut()
-                .into_iter()
-                .for_each(|all| all.push(ready.clone()));
+            push(listeners, ready);
         })?;
         for (name, value) in labels.as_object().into_iter().flatten() {
             template["metadata"]["labels"][name] = value.clone();
@@ -185,10 +162,8 @@ impl Product {
         template["spec"]["volumes"] = json!([volume]);
         let envoy = &mut template["spec"]["containers"][0];
         envoy["command"] = json!(["envoy"]);
-        let words = envoy["args"].as_array_mut();
-        words
-            .context("the Envoy has no args")?
-            .extend(args.iter().map(|word| json!(word)));
+        args.into_iter()
+            .for_each(|word| push(&mut envoy["args"], word));
         envoy["readinessProbe"]["httpGet"]["port"] = json!(ready_port);
         envoy["lifecycle"]["preStop"]["httpGet"] = hook;
         envoy["volumeMounts"] = manager["volumeMounts"].clone();
@@ -206,23 +181,10 @@ impl Product {
                 remove_inject(template)?;
             }
         }
+        manager["securityContext"] = restricted::container();
         containers(template)?.push(manager);
         Ok(())
     }
-}
-
-/// A shutdown manager's container, with the volume that its product mounts there.
-fn manager(image: &str, program: &str, volume: &str, mount_path: &str) -> Value {
-    json!({
-        "name": "shutdown-manager",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [program],
-        "args": ["envoy", "shutdown-manager"],
-        "lifecycle": { "preStop": { "exec": { "command": [program, "envoy", "shutdown"] } } },
-        "volumeMounts": [{ "name": volume, "mountPath": mount_path }],
-        "securityContext": restricted::container(),
-    })
 }
 
 /// Turns the listener of [`deployment`] into one for readiness probes alone.

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::live::replace_drainer_image;
-use super::shapes::limit_range;
+use super::shapes::LIMIT_RANGE;
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
 use crate::edge::{EnvoyDeployment, exec_in_drainer};
@@ -25,7 +25,7 @@ pub(crate) async fn are_one_per_pod(fixture: &ClusterFixture<'_>) -> Result<()> 
     let webhooks = release.webhooks().await?;
     let policy = &webhooks[0]["reinvocationPolicy"];
     ensure!(policy == "IfNeeded", "reinvocationPolicy is {policy}");
-    namespace.apply(limit_range()).await?;
+    namespace.apply(serde_json::from_str(LIMIT_RANGE)?).await?;
     let count_calls = async || {
         let metric = release.metric(&["admissions_total{"]).await?;
         anyhow::Ok(metric.iter().sum::<u64>())

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tests::json::push;
 use tests::listener::quic_socket;
 use tests::load::{EchoLoad, load};
 use tests::test_ca::{Leaf, TestCa};
@@ -74,13 +75,9 @@ pub(super) fn add_quic_listener(template: &mut Value) -> Result<()> {
         let manager = &mut chain["filters"][0]["typed_config"];
         manager["codec_type"] = json!("HTTP3");
         manager["stat_prefix"] = json!(QUIC);
-        listeners
-            .as_array_mut()
-            .expect("it is an array")
-            .push(listener);
+        push(listeners, listener);
     })?;
-    let ports = &mut template["spec"]["containers"][0]["ports"];
     let port = json!({ "name": QUIC, "containerPort": QUIC_PORT, "protocol": "UDP" });
-    ports.as_array_mut().expect("it is an array").push(port);
+    push(&mut template["spec"]["containers"][0]["ports"], port);
     Ok(())
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::json::push;
 use tests::load::{EchoLoad, load};
 use tests::outbound_report::OutboundReport;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::edge::{EnvoyDeployment, annotate, containers, reconfigure};
+use crate::edge::{EnvoyDeployment, annotate, containers, reconfigure, set_endpoint};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::traffic::{Requests, container, roll_under_load};
@@ -91,11 +92,11 @@ pub(crate) async fn roll(
 
 /// Makes the app the upstream of Envoy's listener, and adds a listener on loopback for calls to the upstream so far.
 fn put_before_app(bootstrap: &mut Value) {
-    let address = |port: u16| json!({ "address": "127.0.0.1", "port_value": port });
     let resources = &mut bootstrap["static_resources"];
     let mut listener = resources["listeners"][0].clone();
     listener["name"] = json!("outbound");
-    listener["address"]["socket_address"] = address(OUTBOUND_PORT);
+    listener["address"]["socket_address"] =
+        json!({ "address": "127.0.0.1", "port_value": OUTBOUND_PORT });
     let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
     manager["stat_prefix"] = json!("outbound");
     let route = &mut manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
@@ -104,15 +105,9 @@ fn put_before_app(bootstrap: &mut Value) {
     let mut cluster = inside.clone();
     cluster["name"] = json!("outside");
     cluster["load_assignment"]["cluster_name"] = json!("outside");
-    let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
-    if let Some(socket_address) = inside.pointer_mut(endpoint) {
-        *socket_address = address(APP_PORT);
-    }
-    for (list, item) in [("listeners", listener), ("clusters", cluster)] {
-        if let Some(items) = resources[list].as_array_mut() {
-            items.push(item);
-        }
-    }
+    set_endpoint(inside, ([127, 0, 0, 1], APP_PORT).into());
+    push(&mut resources["listeners"], listener);
+    push(&mut resources["clusters"], cluster);
 }
 
 /// Returns the app's container.

@@ -1,14 +1,26 @@
 //! The permissions of the webhook's service account.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::modes;
 use crate::cluster_fixture::ClusterFixture;
 use crate::kubectl::{self, kubectl};
 use crate::release::Release;
+
+/// Changes that the account must not make.
+#[derive(Deserialize)]
+struct Changes {
+    /// Other values of all fields of the configuration's first webhook.
+    entry: BTreeMap<String, Value>,
+    /// Operations of JSON patches of the rest of the configuration.
+    configuration: Vec<Value>,
+    /// Merge patches of the Secret.
+    secret: Vec<Value>,
+}
 
 /// The account has the permissions that it needs, and no others.
 pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
@@ -32,68 +44,27 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     ensure_drainer_api_rights(fixture, &release, &own).await?;
 
     // A policy restricts the fields, which RBAC cannot.
-    let owner = json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "name": "missing",
-        "uid": "00000000-0000-0000-0000-000000000000",
-    });
-    let everything = json!([{
-        "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"],
-    }]);
-    let entry = [
-        ("admissionReviewVersions", json!(["v1", "v1beta1"])),
-        ("clientConfig", json!({ "url": "https://example.com" })),
-        ("failurePolicy", json!("Fail")),
-        ("matchConditions", json!([])),
-        ("matchPolicy", json!("Exact")),
-        ("name", json!("another.envoy-drainer.dev")),
-        ("namespaceSelector", json!({})),
-        (
-            "objectSelector",
-            json!({ "matchLabels": { "team": "edge" } }),
-        ),
-        ("reinvocationPolicy", json!("Never")),
-        ("rules", everything),
-        ("sideEffects", json!("None")),
-        ("timeoutSeconds", json!(29)),
-    ];
+    let Changes {
+        entry,
+        configuration,
+        secret: of_secret,
+    } = serde_json::from_str(include_str!("rights/changes.json"))?;
     ensure!(
-        entry_fields().await? == entry.iter().map(|(field, _)| (*field).to_owned()).collect(),
+        entry_fields().await?.iter().eq(entry.keys()),
         "this Kubernetes has fields that the policy does not compare"
     );
-    let entry = entry.map(|(field, value)| ("add", format!("/webhooks/0/{field}"), value));
-    let others = [
-        ("remove", "/webhooks/1", json!(null)),
-        ("add", "/metadata/ownerReferences", json!([&owner])),
-        (
-            "add",
-            "/metadata/finalizers",
-            json!(["example.com/finalizer"]),
-        ),
-        ("add", "/metadata/generateName", json!("another-")),
-        ("add", "/metadata/labels/team", json!("edge")),
-        ("remove", "/metadata/labels", json!(null)),
-        ("add", "/metadata/annotations", json!({ "team": "edge" })),
-    ];
-    let others = others.map(|(op, path, value)| (op, path.to_owned(), value));
-    let changes = entry.into_iter().chain(others);
-    for (op, path, value) in changes {
-        let patch = json!([{ "op": op, "path": path, "value": value }]);
+    let entry = entry.into_iter().map(|(field, value)| {
+        json!({ "op": "add", "path": format!("/webhooks/0/{field}"), "value": value })
+    });
+    for change in entry.chain(configuration) {
+        let patch = json!([change]);
         let object = ["mutatingwebhookconfiguration", &*name];
         let message = "may only change caBundle in its configuration";
         ensure_patch_is_refused(&release, object, "json", &patch, message).await?;
     }
 
     // In its Secret it may change only the data.
-    let secret_changes = [
-        json!({ "immutable": true }),
-        json!({ "metadata": { "ownerReferences": [owner] } }),
-        json!({ "metadata": { "finalizers": ["example.com/finalizer"] } }),
-        json!({ "metadata": { "labels": { "team": "edge" } } }),
-        json!({ "metadata": { "annotations": { "team": "edge" } } }),
-    ];
-    for patch in secret_changes {
+    for patch in of_secret {
         let message = "may only change data in its Secret";
         ensure_patch_is_refused(&release, ["secret", &secret], "merge", &patch, message).await?;
     }

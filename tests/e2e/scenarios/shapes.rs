@@ -15,6 +15,12 @@ use crate::images;
 use crate::service;
 use crate::traffic::{Requests, light, roll_under_load};
 
+/// A quota, which rejects pods with a container without limits.
+const QUOTA: &str = include_str!("shapes/quota.json");
+
+/// A LimitRange, which sets default limits and rejects limits of more than four times the requests.
+pub(crate) const LIMIT_RANGE: &str = include_str!("shapes/limit-range.json");
+
 /// The drainer as an ordinary container.
 pub(super) fn plain_drainer(template: &mut Value) -> Result<()> {
     annotate(template, "native-sidecar", "false");
@@ -108,8 +114,8 @@ pub(crate) async fn lose_no_request(
     shape: fn(&mut Value) -> Result<()>,
 ) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    for object in [quota(), limit_range()] {
-        namespace.apply(object).await?;
+    for object in [QUOTA, LIMIT_RANGE] {
+        namespace.apply(serde_json::from_str(object)?).await?;
     }
     let edge = EnvoyDeployment::start(&namespace, 2, shape).await?;
     roll(fixture, &edge).await
@@ -118,29 +124,4 @@ pub(crate) async fn lose_no_request(
 async fn roll(fixture: &ClusterFixture<'_>, edge: &EnvoyDeployment) -> Result<()> {
     let report = roll_under_load(fixture, edge, light(), 1).await?;
     Requests::Survive.ensure(&report)
-}
-
-/// Returns a quota, which rejects pods with a container without limits.
-fn quota() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": { "name": "all" },
-        "spec": { "hard": { "limits.cpu": "20", "limits.memory": "20Gi", "pods": "20" } },
-    })
-}
-
-/// Returns a LimitRange, which sets default limits and rejects limits of more than four times the requests.
-pub(crate) fn limit_range() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": { "name": "all" },
-        "spec": { "limits": [{
-            "type": "Container",
-            "default": { "cpu": "800m", "memory": "256Mi" },
-            "defaultRequest": { "cpu": "200m", "memory": "64Mi" },
-            "maxLimitRequestRatio": { "cpu": "4", "memory": "4" },
-        }] },
-    })
 }

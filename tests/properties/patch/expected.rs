@@ -2,6 +2,7 @@
 //! drainer that is written out here.
 
 use serde_json::{Value, json};
+use tests::json::push;
 use tests::review::IMAGE;
 
 /// The annotation with the result of the admission.
@@ -67,14 +68,6 @@ pub(crate) fn names_admin(pod: &Value) -> bool {
     let mut ports = items(&envoy["ports"]).iter();
     let is_named = annotation(pod, "admin-address").is_some();
     is_named || !uses_host_network(pod) || ports.any(|port| port["name"] == "admin")
-}
-
-/// Appends to a list that may be missing or null.
-pub(crate) fn push(list: &mut Value, item: Value) {
-    match list {
-        Value::Array(items) => items.push(item),
-        _ => *list = json!([item]),
-    }
 }
 
 /// Returns the positions of the containers that get a hook besides Envoy's.

@@ -1,11 +1,12 @@
 //! Generates pods of every kind that request a drainer.
 
+use std::collections::BTreeMap;
+
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, Value, json};
-
-use super::expected::push;
+use tests::json::push;
 
 /// Numbers that no f64 can represent, as strings until the document is written.
 pub(crate) const NUMBERS: [&str; 3] = [
@@ -57,8 +58,8 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Fields that no version of Kubernetes knows.
-fn unknown_fields() -> impl Strategy<Value = Map<String, Value>> {
+/// An object whose fields no version of Kubernetes knows.
+fn unknown_fields() -> impl Strategy<Value = Value> {
     let fields = btree_map(key().prop_map(|key| format!("x-{key}")), any_json(), 0..3);
     fields.prop_map(|fields| fields.into_iter().collect())
 }
@@ -70,16 +71,6 @@ fn string_map() -> impl Strategy<Value = Option<Value>> {
     prop_oneof![Just(None), Just(Some(Value::Null)), filled]
 }
 
-fn object(
-    fields: impl IntoIterator<Item = (&'static str, Option<Value>)>,
-    unknown: Map<String, Value>,
-) -> Value {
-    let known = fields
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    Value::Object(known.chain(unknown).collect())
-}
-
 fn optional(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         Just(None),
@@ -88,69 +79,28 @@ fn optional(values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
     ]
 }
 
+/// An object of `fields.json`, with unknown fields. Each field there is missing, `null` or has one of its values.
+fn object(name: &'static str) -> impl Strategy<Value = Value> {
+    let table: Result<BTreeMap<String, BTreeMap<String, Vec<Value>>>, _> =
+        serde_json::from_str(include_str!("fields.json"));
+    let fields = table.unwrap().remove(name).unwrap().into_iter();
+    let fields = fields.map(|(key, values)| {
+        optional(values).prop_map(move |value| value.map(|value| (key.clone(), value)))
+    });
+    (fields.collect::<Vec<_>>(), unknown_fields()).prop_map(|(fields, mut object)| {
+        for (key, value) in fields.into_iter().flatten() {
+            object[key] = value;
+        }
+        object
+    })
+}
+
 fn container(name: String) -> impl Strategy<Value = Value> {
-    let lifecycle = optional(vec![
-        json!({}),
-        json!({"preStop": null}),
-        json!({"postStart": {"exec": {"command": ["a", "b"]}}, "x-signal/~": 9}),
-        json!({"preStop": {"exec": {"command": ["sleep", "\"5\""]}, "x-h": {}}, "x-l": null}),
-    ]);
-    let ports = optional(vec![
-        json!([]),
-        json!([{"name": "web", "containerPort": 8080, "x-p": null}]),
-        json!([{"name": "admin", "containerPort": 9000}]),
-        json!([{"containerPort": 15902, "protocol": "UDP"}, {"containerPort": 1, "hostPort": 1}]),
-    ]);
-    let probe = optional(vec![
-        json!({"httpGet": {"port": "web"}, "periodSeconds": 2}),
-        json!({"tcpSocket": {"port": 65535}}),
-        json!({"exec": {"command": null}, "x-q": {}}),
-    ]);
-    let resources = optional(vec![
-        json!({}),
-        json!({"limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"}}),
-        json!({"requests": null, "limits": {}, "claims": []}),
-        json!({"requests": {"ephemeral-storage": "1Gi"}}),
-    ]);
-    let mounts = optional(vec![
-        json!([]),
-        json!([{"name": "v", "mountPath": "/v", "x-m": 1}]),
-    ]);
-    let env = optional(vec![
-        json!([{"name": "A/B~", "value": "\u{2028}$(X)"}, {"name": "C", "x-e": [null]}]),
-    ]);
-    let security_context = optional(vec![
-        json!({}),
-        json!({"runAsUser": 101, "privileged": false}),
-        json!({"runAsUser": 0, "x-c": [null]}),
-        json!({"runAsUser": null, "runAsGroup": 6}),
-    ]);
-    (
-        lifecycle,
-        ports,
-        probe,
-        resources,
-        mounts,
-        env,
-        security_context,
-        unknown_fields(),
-    )
-        .prop_map(
-            move |(lifecycle, ports, probe, resources, mounts, env, security_context, unknown)| {
-                let fields = [
-                    ("name", Some(json!(name))),
-                    ("image", Some(json!("example/image"))),
-                    ("lifecycle", lifecycle),
-                    ("ports", ports),
-                    ("readinessProbe", probe),
-                    ("resources", resources),
-                    ("volumeMounts", mounts),
-                    ("env", env),
-                    ("securityContext", security_context),
-                ];
-                object(fields, unknown)
-            },
-        )
+    object("container").prop_map(move |mut container| {
+        container["name"] = json!(name);
+        container["image"] = json!("example/image");
+        container
+    })
 }
 
 /// Up to three containers with other names, and Envoy's position among them.
@@ -226,23 +176,8 @@ prop_compose! {
         (native_envoy, native_init) in any::<(bool, bool)>(),
         settings in settings(),
         socket_mount in socket_mount(),
-        (host_network, automount, security_context, resources) in (
-            optional(vec![json!(true), json!(false)]),
-            optional(vec![json!(true), json!(false)]),
-            optional(vec![
-                json!({}),
-                json!({"runAsUser": 1000, "runAsGroup": 0, "fsGroup": 7, "x-s": 1e300}),
-                json!({"runAsUser": 0, "runAsGroup": 5}),
-            ]),
-            optional(vec![
-                json!({}),
-                json!({"requests": null, "x-r": []}),
-                json!({"limits": {"cpu": "2", "memory": "4Gi"}}),
-            ]),
-        ),
-        mut volumes in optional(vec![json!([]), json!([{"name": "v", "emptyDir": {}, "x-v": 1e300}])]),
-        grace in optional(vec![json!(0), json!(30), json!(74), json!(75), json!(76), json!(i64::MAX)]),
-        unknown in (unknown_fields(), unknown_fields(), unknown_fields()),
+        mut spec in object("spec"),
+        (mut metadata, mut pod) in (unknown_fields(), unknown_fields()),
     ) -> Value {
         let mut annotations = match annotations {
             Some(Value::Object(map)) => map,
@@ -256,7 +191,7 @@ prop_compose! {
             if value == Some(SOCKET) {
                 push(&mut envoy["volumeMounts"], socket_mount.clone());
                 let volume = json!({"name": "run", "emptyDir": {}});
-                push(volumes.get_or_insert_default(), volume);
+                push(&mut spec["volumes"], volume);
             }
         }
         // The pod would be denied with these.
@@ -280,28 +215,19 @@ prop_compose! {
         } else {
             containers.insert(envoy_position.index(containers.len() + 1), envoy);
         }
-        let metadata = [
-            ("name", Some(json!("p"))),
-            ("annotations", Some(Value::Object(annotations))),
-            ("labels", labels),
-        ];
-        let spec = [
-            ("initContainers", init.map(|list| list.map_or(Value::Null, Value::from))),
-            ("containers", Some(json!(containers))),
-            ("volumes", volumes),
-            ("terminationGracePeriodSeconds", grace),
-            ("hostNetwork", host_network),
-            ("automountServiceAccountToken", automount),
-            ("securityContext", security_context),
-            ("resources", resources),
-        ];
-        let (of_pod, of_metadata, of_spec) = unknown;
-        let fields = [
-            ("apiVersion", Some(json!("v1"))),
-            ("kind", Some(json!("Pod"))),
-            ("metadata", Some(object(metadata, of_metadata))),
-            ("spec", Some(object(spec, of_spec))),
-        ];
-        object(fields, of_pod)
+        metadata["name"] = json!("p");
+        metadata["annotations"] = Value::Object(annotations);
+        if let Some(labels) = labels {
+            metadata["labels"] = labels;
+        }
+        if let Some(list) = init {
+            spec["initContainers"] = list.map_or(Value::Null, Value::from);
+        }
+        spec["containers"] = json!(containers);
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"] = metadata;
+        pod["spec"] = spec;
+        pod
     }
 }

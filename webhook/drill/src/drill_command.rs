@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use ctl::cli::installation::{find_deployment, find_installation, serve_container};
+use ctl::cli::object_arg::ObjectArg;
 use ctl::cli::terminal::{UNKNOWN, UsageError, ask, exit_status, print, report};
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
@@ -23,7 +24,7 @@ use crate::pods::PodLog;
 use crate::render::to_text;
 use crate::report::DrillSubject;
 use crate::session::{Phase, Session};
-use crate::workload::{Workload, WorkloadName};
+use crate::workload::{Workload, parse_workload};
 use crate::workload_client::WorkloadClient;
 
 /// The text below the flags in `--help`.
@@ -61,8 +62,8 @@ Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the dril
 #[command(after_help = HELP)]
 pub struct Args {
     /// The gateway: deploy/NAME, sts/NAME, ds/NAME, rollout/NAME of Argo, or KIND.VERSION.GROUP/NAME.
-    #[arg(value_name = "WORKLOAD")]
-    workload: WorkloadName,
+    #[arg(value_name = "WORKLOAD", value_parser = parse_workload)]
+    workload: ObjectArg,
     #[command(flatten)]
     namespace: NamespaceArgs,
     #[command(flatten)]
@@ -199,7 +200,7 @@ fn interruption(disruption: Disruption, has_disrupted: bool) -> &'static str {
 /// Fails if the drill would not show what the disruption does.
 fn check_workload(
     workload: &Workload,
-    name: &WorkloadName,
+    name: &ObjectArg,
     disruption: Disruption,
 ) -> anyhow::Result<()> {
     let counts = workload.counts();
@@ -359,7 +360,7 @@ mod tests {
     #[test]
     fn workload_that_cannot_be_drilled_says_why() {
         type Change = fn(&mut Value);
-        let name: WorkloadName = "rollout/edge".parse().unwrap();
+        let name = parse_workload("rollout/edge").unwrap();
         let table: [(Change, &str); 6] = [
             (|_| {}, ""),
             (

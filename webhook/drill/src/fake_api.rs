@@ -8,6 +8,7 @@ use std::thread;
 use kube::Config;
 use kubernetes::ClusterReader;
 
+use crate::workload::parse_workload;
 use crate::workload_client::WorkloadClient;
 
 /// Starts a server, and returns a client of a workload in the namespace `shop` with the requests that it sends: each a
@@ -33,8 +34,9 @@ pub(crate) fn start(
             let _ = stream.write_all((head + &end).as_bytes());
         }
     });
-    let reader = ClusterReader::from_config(Config::new(url.parse().unwrap()), |_| {}).unwrap();
-    let client = WorkloadClient::new(reader, "shop".to_owned(), workload.parse().unwrap());
+    let config = Config::new(url.parse().unwrap());
+    let reader = ClusterReader::from_config(config, |error| panic!("{error}")).unwrap();
+    let client = WorkloadClient::new(reader, "shop".to_owned(), parse_workload(workload).unwrap());
     (client, requests)
 }
 

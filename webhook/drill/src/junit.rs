@@ -32,14 +32,11 @@ pub(super) fn to_xml(report: &DrillReport) -> String {
     }
     xml += "  </properties>\n";
     let class = format!("drill.{}", escape(&subject.workload));
-    let _ = write!(xml, "  <testcase classname=\"{class}\" name=\"disruption\"");
-    xml += if report.completed {
-        "/>\n"
-    } else {
-        ">\n    <error message=\"it was not complete in time\"/>\n  </testcase>\n"
-    };
+    let late = "    <error message=\"it was not complete in time\"/>\n";
+    let error = (!report.completed).then_some(late);
+    push_case(&mut xml, &class, "disruption", error);
     for client in &report.clients {
-        push_case(&mut xml, &class, client);
+        push_case(&mut xml, &class, &client.name, failure(client).as_deref());
     }
     xml + "</testsuite>\n"
 }
@@ -54,25 +51,26 @@ pub(super) fn error_to_xml(error: &str) -> String {
     )
 }
 
-fn push_case(xml: &mut String, class: &str, client: &ClientReport) {
-    let name = escape(&client.name);
-    // Writing to a String cannot fail.
-    let _ = write!(xml, "  <testcase classname=\"{class}\" name=\"{name}\"");
-    if client.failed == 0 {
-        xml.push_str("/>\n");
-        return;
-    }
+/// Adds a test case, with the element of its failure or error.
+fn push_case(xml: &mut String, class: &str, name: &str, problem: Option<&str>) {
+    let end = problem.map(|problem| format!(">\n{problem}  </testcase>\n"));
+    let (name, end) = (escape(name), end.as_deref().unwrap_or("/>\n"));
+    *xml += &format!("  <testcase classname=\"{class}\" name=\"{name}\"{end}");
+}
+
+/// The element of the failed requests of a kind of clients, if there are any.
+fn failure(client: &ClientReport) -> Option<String> {
     let (failed, sent) = (client.failed, client.sent);
     let kinds = count_failures(&client.failures);
-    let message = format!("{failed} of {sent} requests failed: {kinds}");
-    let _ = writeln!(xml, ">\n    <failure message=\"{message}\">");
     let first = client.first_failures.len();
-    let _ = writeln!(xml, "The first {first} of {failed}:");
+    let mut xml = format!(
+        "    <failure message=\"{failed} of {sent} requests failed: {kinds}\">\nThe first {first} of {failed}:\n"
+    );
     for sample in &client.first_failures {
         let text = format!("at {:.3} s {}", sample.at, sample.failure);
-        let _ = writeln!(xml, "{}", escape(&text));
+        xml += &(escape(&text) + "\n");
     }
-    xml.push_str("    </failure>\n  </testcase>\n");
+    (failed > 0).then(|| xml + "    </failure>\n")
 }
 
 /// Escapes text for XML. What it cannot have, and what terminals execute or hide, becomes U+FFFD.

@@ -17,12 +17,8 @@ const LINGER: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to send, as JSON.
-    #[arg(value_name = "JSON", value_parser = parse)]
+    #[arg(value_name = "JSON", value_parser = |json: &str| serde_json::from_str::<LoadJob>(json))]
     job: LoadJob,
-}
-
-fn parse(json: &str) -> serde_json::Result<LoadJob> {
-    serde_json::from_str(json)
 }
 
 /// Sends requests until SIGTERM, and prints lines of JSON.

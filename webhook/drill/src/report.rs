@@ -140,10 +140,9 @@ impl DrillReport {
                 summary: end.drain.as_ref().and_then(|drain| drain.summary.clone()),
             }
         });
-        let ended_at = ends.iter().map(|end| end.gone_at.map(since_start));
-        let last = ended_at
-            .map(|at| at.unwrap_or(f64::INFINITY))
-            .fold(0.0, f64::max);
+        let gone_at = ends.iter().map(|end| end.gone_at);
+        let gone_at = gone_at.map(|at| at.map_or(f64::INFINITY, since_start));
+        let last = gone_at.fold(0.0, f64::max);
         let later = failed_at.iter();
         let later = later.filter(|at| !ends.is_empty() && **at > last + ATTRIBUTION_SECONDS);
         Self {

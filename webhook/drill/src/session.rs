@@ -107,8 +107,7 @@ impl Session<'_> {
             }
             ControlFlow::Continue(())
         };
-        let warn = |error: &_| report(format_args!("warning: {error}"));
-        let watch = self.client.reader.watch(&pods, version, on_change, warn);
+        let watch = self.client.reader.watch(&pods, version, on_change);
         let disrupter = Disrupter {
             client: self.client,
             selector: &pods,

@@ -1,23 +1,13 @@
 //! The workload whose pods are disrupted.
 
-use std::fmt;
-use std::str::FromStr;
-
 use admission::{WorkloadObject, objects};
 use anyhow::{anyhow, ensure};
 use ctl::cli::object_arg::ObjectArg;
 use ctl::restart::RESTARTABLE;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
-use kube::core::{GroupVersionKind, Selector};
+use kube::core::Selector;
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The name of a workload, as in `deploy/edge`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct WorkloadName {
-    pub kind: GroupVersionKind,
-    pub name: String,
-}
 
 /// What a workload says of its pods.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -78,31 +68,18 @@ pub(super) struct PodCounts {
     pub available: u32,
 }
 
-// === impl WorkloadName ===
-
-impl FromStr for WorkloadName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let workload = ObjectArg::parse(text).and_then(|parsed| {
-            let ObjectArg { kind, name } = parsed.ok()?;
-            let is_workload = RESTARTABLE.contains(&&*kind.kind) || kind.group.contains('.');
-            is_workload.then_some(Self { kind, name })
-        });
-        let invalid = || {
-            format!(
-                "`{text}` is no workload that replaces its pods: use deploy/NAME, sts/NAME, ds/NAME, rollout/NAME of \
-                 Argo, or KIND.VERSION.GROUP/NAME of a custom resource with `spec.selector` and `spec.template`"
-            )
-        };
-        workload.ok_or_else(invalid)
-    }
-}
-
-impl fmt::Display for WorkloadName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.kind, self.name)
-    }
+/// Parses the name of a workload, as in `deploy/edge`.
+pub(super) fn parse_workload(text: &str) -> Result<ObjectArg, String> {
+    let object = ObjectArg::parse(text).and_then(Result::ok);
+    let is_workload = |ObjectArg { kind, .. }: &ObjectArg| {
+        RESTARTABLE.contains(&&*kind.kind) || kind.group.contains('.')
+    };
+    object.filter(is_workload).ok_or_else(|| {
+        format!(
+            "`{text}` is no workload that replaces its pods: use deploy/NAME, sts/NAME, ds/NAME, rollout/NAME of \
+             Argo, or KIND.VERSION.GROUP/NAME of a custom resource with `spec.selector` and `spec.template`"
+        )
+    })
 }
 
 // === impl Workload ===
@@ -193,7 +170,7 @@ mod tests {
             ("rollout/a", "Rollout a"),
             ("CloneSet.v1alpha1.apps.kruise.io/a", "CloneSet a"),
         ] {
-            assert_eq!(text.parse::<WorkloadName>().unwrap().to_string(), want);
+            assert_eq!(parse_workload(text).unwrap().to_string(), want);
         }
         for text in [
             "edge",
@@ -204,7 +181,7 @@ mod tests {
             "deploy/a/b",
             "",
         ] {
-            let error = text.parse::<WorkloadName>().unwrap_err();
+            let error = parse_workload(text).unwrap_err();
             assert!(error.starts_with(&format!("`{text}` ")), "{error}");
             assert!(error.contains("KIND.VERSION.GROUP/NAME"), "{error}");
         }

@@ -1,6 +1,7 @@
 //! Acts on a workload and its pods, with the rights of the user: the calls of `drill`.
 
 use anyhow::Context;
+use ctl::cli::object_arg::ObjectArg;
 use ctl::restart::restart;
 use futures_util::AsyncBufRead;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
@@ -14,20 +15,20 @@ use serde_json::json;
 
 use crate::disruption::{Disruption, LoadOrigin};
 use crate::job::{LABEL, NAME};
-use crate::workload::{Workload, WorkloadName};
+use crate::workload::Workload;
 
 /// A workload of a cluster, and what may be done to it.
 #[derive(Clone)]
 pub(super) struct WorkloadClient {
     pub(super) reader: ClusterReader,
     pub(super) namespace: String,
-    name: WorkloadName,
+    name: ObjectArg,
 }
 
 // === impl WorkloadClient ===
 
 impl WorkloadClient {
-    pub(super) fn new(reader: ClusterReader, namespace: String, name: WorkloadName) -> Self {
+    pub(super) fn new(reader: ClusterReader, namespace: String, name: ObjectArg) -> Self {
         Self {
             reader,
             namespace,
@@ -76,7 +77,7 @@ impl WorkloadClient {
     /// # Errors
     /// If it cannot be read, or is of another shape.
     pub(super) async fn workload(&self) -> anyhow::Result<Option<Workload>> {
-        let WorkloadName { kind, name } = &self.name;
+        let ObjectArg { kind, name } = &self.name;
         let object = self.reader.object(kind, &self.namespace, name).await?;
         let workload = object.map(Workload::read).transpose();
         workload.with_context(|| self.name.to_string())
@@ -84,7 +85,7 @@ impl WorkloadClient {
 
     /// Restarts it.
     pub(super) async fn restart(&self) -> Result<(), ReadError> {
-        let WorkloadName { kind, name } = &self.name;
+        let ObjectArg { kind, name } = &self.name;
         restart(&self.reader, kind, &self.namespace, name).await
     }
 
@@ -221,8 +222,7 @@ mod tests {
         let reader = &client.reader;
         let version = reader.select(&pods, |_: Pod| {}).await.unwrap();
         let visit = |_: Change<Pod>| ControlFlow::Break(());
-        let report = |error: &_| panic!("{error}");
-        reader.watch(&pods, version, visit, report).await.unwrap();
+        reader.watch(&pods, version, visit).await.unwrap();
         match disruption {
             Disruption::Rollout => client.restart().await.unwrap(),
             Disruption::Evict => drop(client.evict("edge-0").await.unwrap()),

@@ -37,7 +37,7 @@ const PAGE_SIZE: u32 = 100;
 pub struct ClusterReader {
     pub(crate) client: Client,
     server: String,
-    report: fn(&ReadError),
+    pub(crate) report: fn(&ReadError),
     has_left_out: Arc<AtomicBool>,
 }
 
@@ -62,7 +62,7 @@ pub type DryRunResult = Result<Pod, String>;
 
 impl ClusterReader {
     /// Creates a client. It does not connect yet. `report` gets the errors of objects that are left out of lists and
-    /// watches, since they cannot be decoded.
+    /// watches, since they cannot be decoded, and those after which a watch goes on.
     ///
     /// # Errors
     /// When the configuration is unusable.
@@ -145,9 +145,8 @@ impl ClusterReader {
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
         let call = api_call("list", &resource.plural, None);
         let params = ListParams::default().labels(labels);
-        Ok(with_deadline(DEADLINE, call, api.list(&params))
-            .await?
-            .items)
+        let list = with_deadline(DEADLINE, call, api.list(&params)).await?;
+        Ok(list.items)
     }
 
     /// Reads an object of a kind that is known at run time only; `None` if there is none.

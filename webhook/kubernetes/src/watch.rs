@@ -49,7 +49,7 @@ impl<K> Change<K> {
 impl ClusterReader {
     /// Visits each object when it changes and when it is deleted, from this version of a list on, until `visit` breaks.
     /// An object that changed while the API server was away is visited once, in its last state, but not if it was
-    /// deleted; one that did not change may be visited again. `report` gets the errors after which the watch goes on.
+    /// deleted; one that did not change may be visited again. An error after which the watch goes on is reported.
     ///
     /// # Errors
     /// If the user may not watch these objects.
@@ -58,7 +58,6 @@ impl ClusterReader {
         selector: &ObjectSelector,
         mut version: String,
         mut visit: impl FnMut(Change<K>) -> ControlFlow<()>,
-        mut report: impl FnMut(&ReadError),
     ) -> Result<(), ReadError> {
         loop {
             match watch_once(self, selector, &mut version, &mut visit).await {
@@ -67,7 +66,7 @@ impl ClusterReader {
                 Err(error @ (ReadError::Forbidden(_) | ReadError::Unauthorized(_))) => {
                     return Err(error);
                 }
-                Err(error) => report(&error),
+                Err(error) => (self.report)(&error),
             }
             sleep(RETRY_DELAY).await;
         }

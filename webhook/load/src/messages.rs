@@ -43,8 +43,7 @@ pub(super) async fn run_messages<F>(
     let mut current: Option<OpenConnection> = None;
     while let Some(()) = params.schedule.next().await {
         let sent_at = tally.record_sent();
-        let expired = current.take_if(|open| Instant::now() >= open.closes_at);
-        if let Some(expired) = expired {
+        if let Some(expired) = current.take_if(|open| Instant::now() >= open.closes_at) {
             expired.close().await;
         }
         let mut open = match current.take() {

@@ -101,7 +101,7 @@ impl Connector {
         Self {
             target,
             server_name: url.host().to_owned(),
-            tls: url.is_tls().then(|| tls::connector(protocol)),
+            tls: url.is_tls().then(|| Arc::new(tls::config(protocol)).into()),
         }
     }
 

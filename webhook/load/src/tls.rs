@@ -7,12 +7,6 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
-use tokio_rustls::TlsConnector;
-
-/// A connector that offers one application protocol (ALPN).
-pub(crate) fn connector(protocol: &[u8]) -> TlsConnector {
-    TlsConnector::from(Arc::new(config(protocol)))
-}
 
 /// A configuration that offers one application protocol (ALPN).
 pub(crate) fn config(protocol: &[u8]) -> ClientConfig {

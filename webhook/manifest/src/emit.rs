@@ -57,12 +57,8 @@ impl BlockFormat {
     pub(super) fn block_value(self, column: usize, value: &Value) -> Option<String> {
         match value {
             Value::Object(entries) if !entries.is_empty() => {
-                let entries = entries.iter();
-                Some(
-                    entries
-                        .map(|(key, value)| self.entry(column + 2, key, value))
-                        .collect(),
-                )
+                let entry = |(key, value): (&String, &Value)| self.entry(column + 2, key, value);
+                Some(entries.iter().map(entry).collect())
             }
             Value::Array(items) if !items.is_empty() => {
                 let column = column + if self.indents_lists { 2 } else { 0 };

@@ -117,7 +117,7 @@ impl<'a> Manifest<'a> {
 
     /// The line of the stream of the node at `path`, or of its nearest ancestor in the text.
     pub fn line(&self, path: &Pointer) -> usize {
-        self.tree.nearest(path).0.line
+        self.tree.nearest(path).line
     }
 
     /// The document's text with the operations applied: `add`, `remove` of a list's item or of a key, and `move` from a
@@ -154,7 +154,7 @@ impl<'a> Manifest<'a> {
         let mut tree = self.tree.clone();
         for operation in operations {
             let path = operation.path();
-            let at = self.tree.nearest(path).0.range.start;
+            let at = self.tree.nearest(path).range.start;
             let mut duplicates = self.tree.duplicates.iter();
             if let Some((.., error)) = duplicates.find(|(_, kept, _)| kept.contains(&at)) {
                 return Err(error.clone());

@@ -54,12 +54,10 @@ impl<'a> Splicer<'a> {
             Content::Scalar(_) | Content::Alias(_) => Some(()),
             Content::Mapping(Style::Block, entries) => self.splice_block_mapping(node, entries),
             Content::Sequence(Style::Block, items) => self.splice_block_sequence(items, from),
-            Content::Mapping(Style::Flow, entries) => self.splice_flow(
-                node,
-                entries
-                    .iter()
-                    .map(|(key, entry)| (Some((key, entry)), &entry.value)),
-            ),
+            Content::Mapping(Style::Flow, entries) => {
+                let entries = entries.iter();
+                self.splice_flow(node, entries.map(|(key, it)| (Some((key, it)), &it.value)))
+            }
             Content::Sequence(Style::Flow, items) => {
                 self.splice_flow(node, items.iter().map(|item| (None, item)))
             }

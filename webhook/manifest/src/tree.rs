@@ -89,9 +89,8 @@ pub(super) enum Edit {
 // === impl Tree ===
 
 impl Tree {
-    /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself. Nothing may be
-    /// inserted on the way yet.
-    pub(super) fn nearest(&self, path: &Pointer) -> (&Node, bool) {
+    /// The node at `path` or its nearest ancestor in the text. Nothing may be inserted on the way yet.
+    pub(super) fn nearest(&self, path: &Pointer) -> &Node {
         let mut node = &self.root;
         for token in path.tokens() {
             let token = token.decoded();
@@ -106,11 +105,11 @@ impl Tree {
                 Content::Scalar(_) | Content::Alias(_) => None,
             };
             let Some(child) = child else {
-                return (node, false);
+                return node;
             };
             node = child;
         }
-        (node, true)
+        node
     }
 }
 

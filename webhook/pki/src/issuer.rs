@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::bundle::Bundle;
 use super::verify;
-use super::x509::{BASIC_CONSTRAINTS, CertificateInfo, EXTENDED_KEY_USAGE, Extension, KEY_USAGE};
+use super::x509::{BASIC_CONSTRAINTS, CertificateInfo, EXTENDED_KEY_USAGE, KEY_USAGE};
 
 /// `serverAuth` and `anyExtendedKeyUsage`, DER without tag and length.
 const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
@@ -27,8 +27,7 @@ pub fn check(
     let Some((leaf, intermediates)) = chain.split_first() else {
         return Ok(());
     };
-    let info = CertificateInfo::read(leaf)?;
-    check_server_auth(&info.extensions()?)?;
+    check_server_auth(&CertificateInfo::read(leaf)?)?;
     if bundle.contains(leaf) {
         return Ok(());
     }
@@ -59,26 +58,19 @@ fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<()> {
         info.check_validity(now).is_ok(),
         "it is not valid yet, or has expired"
     );
-    let extensions = info.extensions()?;
     // A certificate of version 1 has no extensions, and may be a CA.
-    let is_ca = find_extension(&extensions, BASIC_CONSTRAINTS)
-        .map_or(Ok(!info.has_extensions), Extension::is_ca)?;
+    let constraints = info.extension(BASIC_CONSTRAINTS)?;
+    let is_ca = constraints.map_or(Ok(!info.has_extensions), |it| it.is_ca())?;
     ensure!(is_ca, "its basicConstraints do not say CA:TRUE");
-    let usage = find_extension(&extensions, KEY_USAGE);
-    ensure!(
-        usage.map_or(Ok(true), Extension::has_key_cert_sign)?,
-        "its keyUsage lacks keyCertSign"
-    );
-    check_server_auth(&extensions)
-}
-
-fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {
-    extensions.iter().find(|extension| extension.id == id)
+    let usage = info.extension(KEY_USAGE)?;
+    let may_sign = usage.map_or(Ok(true), |it| it.has_key_cert_sign())?;
+    ensure!(may_sign, "its keyUsage lacks keyCertSign");
+    check_server_auth(&info)
 }
 
 /// Checks that the extended key usage, if present, includes servers.
-fn check_server_auth(extensions: &[Extension<'_>]) -> anyhow::Result<()> {
-    let Some(extension) = find_extension(extensions, EXTENDED_KEY_USAGE) else {
+fn check_server_auth(info: &CertificateInfo) -> anyhow::Result<()> {
+    let Some(extension) = info.extension(EXTENDED_KEY_USAGE)? else {
         return Ok(());
     };
     let purposes = extension.purposes()?;

@@ -63,20 +63,13 @@ pub fn verify_chain(
             let info = CertificateInfo::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
             Ok(info.check_validity(now)?)
         }
-        Err(error) if is_unsupported(&error) => Ok(()),
+        // A signature algorithm that cannot be verified here. API servers know more, such as P-521.
+        Err(Error::InvalidCertificate(
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        )) => Ok(()),
         signed => signed,
     }
-}
-
-/// Returns true for a signature algorithm that cannot be verified here. API servers know more, such as P-521.
-fn is_unsupported(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::InvalidCertificate(
-            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
-        )
-    )
 }
 
 #[cfg(test)]

@@ -80,13 +80,17 @@ impl CertificateInfo {
         Ok(())
     }
 
-    /// Parses the extensions.
-    pub fn extensions(&self) -> der::Result<Vec<Extension<'_>>> {
+    /// Finds the extension with this object identifier.
+    ///
+    /// # Errors
+    /// When any extension is malformed.
+    pub fn extension(&self, id: &[u8]) -> der::Result<Option<Extension<'_>>> {
         if self.extensions.is_empty() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
-        let extensions = Vec::<AnyRef<'_>>::from_der(&self.extensions)?;
-        extensions.into_iter().map(extension).collect()
+        let extensions = Vec::<AnyRef<'_>>::from_der(&self.extensions)?.into_iter();
+        let extensions: Vec<_> = extensions.map(extension).collect::<der::Result<_>>()?;
+        Ok(extensions.into_iter().find(|extension| extension.id == id))
     }
 }
 
@@ -156,10 +160,8 @@ impl<'a> Extension<'a> {
     /// Returns true if the value of [`KEY_USAGE`] lets the key sign certificates.
     pub fn has_key_cert_sign(&self) -> der::Result<bool> {
         let bits = BitStringRef::from_der(self.value)?;
-        Ok(bits
-            .raw_bytes()
-            .first()
-            .is_some_and(|first| first & KEY_CERT_SIGN != 0))
+        let first = bits.raw_bytes().first();
+        Ok(first.is_some_and(|first| first & KEY_CERT_SIGN != 0))
     }
 
     /// Parses the value of [`EXTENDED_KEY_USAGE`]: object identifiers, DER without tag and length.

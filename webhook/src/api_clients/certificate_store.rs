@@ -235,11 +235,10 @@ impl Cluster for CertificateStore {
 fn calls_any_host(client: &WebhookClientConfig, hosts: &[String]) -> bool {
     let host = match (&client.service, &client.url) {
         (Some(service), _) => Some(format!("{}.{}.svc", service.name, service.namespace)),
-        (None, Some(url)) => url
-            .parse::<Uri>()
-            .ok()
-            .and_then(|url| Some(url.host()?.to_owned())),
-        (None, None) => None,
+        (None, url) => {
+            let url: Option<Uri> = url.as_ref().and_then(|url| url.parse().ok());
+            url.and_then(|url| Some(url.host()?.to_owned()))
+        }
     };
     hosts.is_empty() || host.is_some_and(|host| hosts.contains(&host))
 }
@@ -264,12 +263,8 @@ fn bundles_written_at(metadata: &Metadata) -> Option<SystemTime> {
 fn redact(error: kube::Error) -> Box<dyn Error + Send + Sync> {
     match error {
         kube::Error::SerdeError(error) => {
-            let (line, column) = (error.line(), error.column());
-            format!(
-                "invalid response: {:?} at {line}:{column}",
-                error.classify()
-            )
-            .into()
+            let (kind, line, column) = (error.classify(), error.line(), error.column());
+            format!("invalid response: {kind:?} at {line}:{column}").into()
         }
         // The error itself would print all of the status after its message.
         kube::Error::Api(status) => status.message.into(),

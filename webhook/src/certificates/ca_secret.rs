@@ -116,8 +116,9 @@ impl CaSecret {
 
     /// The data of the Secret. Keys of others are not kept: they could fill the Secret so that no write would succeed.
     pub(super) fn write(&self) -> SecretData {
+        let retired_at = self.retired_at.duration_since(UNIX_EPOCH);
         let state = State {
-            retired_at: Some(unix_seconds(self.retired_at)),
+            retired_at: Some(retired_at.unwrap_or_default().as_secs()),
             is_abandoned: self.is_abandoned,
         };
         let state = serde_json::to_string(&state).expect("a struct of numbers can be JSON");
@@ -177,10 +178,6 @@ impl CaSecret {
         self.distrusted = cas.clone().union(&self.distrusted);
         self.retired_at = now;
     }
-}
-
-fn unix_seconds(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// `None` for a number that is out of range.

@@ -79,11 +79,8 @@ impl ObservedBundles {
         let (Some(since), Some(last)) = (self.since(anchors), self.last_observed) else {
             return false;
         };
-        let is_alone = self
-            .bundles
-            .iter()
-            .chain([in_use])
-            .all(|bundle| anchors.contains_all(bundle));
+        let mut bundles = self.bundles.iter().chain([in_use]);
+        let is_alone = bundles.all(|bundle| anchors.contains_all(bundle));
         is_alone || last.duration_since(since) >= delay
     }
 

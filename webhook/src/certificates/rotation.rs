@@ -117,10 +117,7 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let Some(active) = ca_secret.active.as_ref().filter(is_valid) else {
         // Without a certificate to serve, waiting is worse than one more CA, while API servers can still try all.
         let is_needed = in_use.is_empty() && count < MAX_STORED_CAS;
-        return create(
-            RotationReason::Missing,
-            is_needed || inputs.is_retired_for(2),
-        );
+        return create(RotationReason::Missing, is_needed || inputs.is_outlived());
     };
     // The next CA was lost.
     if ca_secret.distrusted.contains(active.der()) {
@@ -163,10 +160,8 @@ pub(super) fn apply(
             if reason == RotationReason::Requested {
                 ca_secret.distrust(&ca_secret.known_cas(), now);
             }
-            if ca_secret.requested_rotation.is_some() {
-                ca_secret
-                    .started_rotation
-                    .clone_from(&ca_secret.requested_rotation);
+            if let Some(requested) = &ca_secret.requested_rotation {
+                ca_secret.started_rotation = Some(requested.clone());
             }
             let next = Ca::try_new_for(names, now, lifetimes.ca()).context("cannot create a CA")?;
             if let Some(old) = ca_secret.next.replace(Arc::new(next)) {
@@ -227,7 +222,7 @@ impl RotationInputs<'_> {
     /// a replica that can read neither the Secret nor the right time may serve their leaves, and add them to a
     /// `caBundle`.
     fn outlived(&self, cas: Bundle) -> Bundle {
-        if self.is_retired_for(2) {
+        if self.is_outlived() {
             cas
         } else {
             cas.expired(self.now)
@@ -262,11 +257,11 @@ impl RotationInputs<'_> {
         }
     }
 
-    /// Returns true if the last retirement was this many leaf lifetimes ago by the wall clock.
-    fn is_retired_for(&self, leaf_lifetimes: u32) -> bool {
+    /// Returns true if the last retirement was two leaf lifetimes ago by the wall clock.
+    fn is_outlived(&self) -> bool {
         // Another replica's clock may be ahead.
         let age = self.now.duration_since(self.ca_secret.retired_at);
-        age.unwrap_or_default() >= self.lifetimes.leaf() * leaf_lifetimes
+        age.unwrap_or_default() >= self.lifetimes.leaf() * 2
     }
 
     /// Returns true if every replica has had time to observe the last retirement.
@@ -284,11 +279,9 @@ pub(super) fn rotation_time(ca: &Ca) -> SystemTime {
     // Half of the validity was before the CA was created.
     let lifetime = validity.unwrap_or_default() / 2;
     let end = info.not_after.duration_since(UNIX_EPOCH);
+    let seconds = end.unwrap_or_default().as_secs();
     // Fibonacci hashing maps neighbors to values far apart.
-    let hash = end
-        .unwrap_or_default()
-        .as_secs()
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = seconds.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let jitter = u32::from(hash.to_be_bytes()[0]);
     info.not_after - lifetime * 4 / 15 - lifetime * 2 / 15 * jitter / 255
 }

@@ -80,13 +80,8 @@ impl Series {
     /// The series as an Event of the replica `instance`. For one name only its field `series` may change: all others
     /// are immutable.
     pub(crate) fn event(&self, instance: &str) -> Event {
-        let OwnerEvent {
-            owner,
-            pod,
-            reason,
-            note,
-            annotation,
-        } = &self.first;
+        let OwnerEvent { owner, reason, .. } = &self.first;
+        let annotation = self.first.annotation.as_ref();
         let first = timestamp(self.first_observed);
         let [reason_name, action] = reason.names();
         let reference = |object: &Owner| ObjectReference {
@@ -103,16 +98,15 @@ impl Series {
                 name: Some(format!("{}.{:x}", owner.uid, first.as_nanosecond())),
                 namespace: Some(owner.namespace.clone()),
                 annotations: annotation
-                    .as_ref()
                     .map(|(key, value)| [((*key).to_owned(), value.clone())].into()),
                 ..ObjectMeta::default()
             },
             type_: Some("Warning".to_owned()),
             reason: Some(reason_name.to_owned()),
             action: Some(action.to_owned()),
-            note: Some(note.clone()),
+            note: Some(self.first.note.clone()),
             regarding: Some(reference(owner)),
-            related: pod.as_ref().map(reference),
+            related: self.first.pod.as_ref().map(reference),
             event_time: Some(MicroTime(first)),
             // A single Event is no series.
             series: (self.count > 1).then(|| EventSeries {

@@ -148,9 +148,8 @@ fn desired_replicas(deployment: &Deployment) -> i32 {
 }
 
 /// Returns true if the replicas may not all have the newest arguments.
-pub fn is_rolling_out(objects: &DeploymentObjects) -> bool {
-    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
-    deployment.is_some_and(|deployment| rollout(deployment) != Rollout::Complete)
+pub fn is_rolling_out(deployment: &Deployment) -> bool {
+    rollout(deployment) != Rollout::Complete
 }
 
 /// The state of a Deployment's rollout, as `kubectl rollout status` determines it.

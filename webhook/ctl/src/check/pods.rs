@@ -67,12 +67,9 @@ impl<'a> Pods<'a> {
         }
         let unknown = |error| CheckResult::unknown("pods", "the state of other pods", error);
         results.extend(error.map(unknown));
-        let groups = self.groups.iter();
-        results.extend(
-            groups.map(|((diagnosis, owner), pods)| {
-                diagnosis.check_result(owner, pods.len(), &pods[0])
-            }),
-        );
+        for ((diagnosis, owner), pods) in &self.groups {
+            results.push(diagnosis.check_result(owner, pods.len(), &pods[0]));
+        }
         Section::new("pods", results)
     }
 }

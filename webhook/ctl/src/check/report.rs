@@ -80,9 +80,8 @@ pub(crate) fn summary(sections: &[Section], styled: bool) -> PrintableText {
         (unknown, "check", " without result"),
     ];
     let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
-    let counts: Vec<_> = counts
-        .map(|(count, noun, end)| plural(count, noun) + end)
-        .collect();
+    let counts = counts.map(|(count, noun, end)| plural(count, noun) + end);
+    let counts: Vec<_> = counts.collect();
     let (color, summary) = match is_healthy(sections) {
         Some(true) if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
         Some(true) => (

@@ -114,8 +114,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_complete = tokio::select! {
         ended = attempt(&reader, args, &found, show) => {
             if ended.is_err() && output == OutputFormat::Json {
-                let nothing: [Section; 0] = [];
-                let _ = print(&PrintableText::json(&json!({"healthy": null, "sections": nothing})))?;
+                let _ = print(&PrintableText::json(&json!({"healthy": null, "sections": []})))?;
             }
             ended?;
             !(args.strict && reader.has_left_out())
@@ -280,7 +279,8 @@ async fn collect(
             let section = deployment::section(&installation, &objects, args_error.as_ref());
             emit(section)?;
             // During a rollout, older replicas may have another mode.
-            let serve_args = serve_args.filter(|_| !deployment::is_rolling_out(&objects));
+            let serve_args =
+                serve_args.filter(|_| !deployment.is_some_and(deployment::is_rolling_out));
             let mode = serve_args.as_ref().map(|args| &args.certificate_mode);
             let entries = &installation.entries;
             emit(certificates::section(entries, mode, wall_clock()))?;
@@ -305,10 +305,9 @@ async fn collect(
     let mut section = namespaces::section(&namespaces, dry_runs.as_deref());
     if installation.is_none() && dry_runs.is_none_or(|it| it.is_empty()) {
         // Nothing has shown whether the webhook is called.
-        section
-            .results
-            .iter_mut()
-            .for_each(|it| it.is_blocking = true);
+        for result in &mut section.results {
+            result.is_blocking = true;
+        }
     }
     emit(section)?;
 

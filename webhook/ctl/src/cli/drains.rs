@@ -16,7 +16,7 @@ use kube::api::ListParams;
 use kubernetes::{Change, ClusterReader, ObjectSelector, ReadError, now};
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
-use super::terminal::{exit_status, print, report, warn};
+use super::terminal::{exit_status, print, report};
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
 use crate::pod_status::drainer;
 use crate::signals::Signals;
@@ -190,8 +190,8 @@ async fn watch_drains(
     };
     let on_event = |change: Change<Event>| show(log.borrow_mut().add_event(&change.into_object()));
     let [pods_version, events_version] = versions.map(Result::ok);
-    let pods = async { Some(reader.watch(pods, pods_version?, on_pod, warn).await) };
-    let events = async { Some(reader.watch(events, events_version?, on_event, warn).await) };
+    let pods = async { Some(reader.watch(pods, pods_version?, on_pod).await) };
+    let events = async { Some(reader.watch(events, events_version?, on_event).await) };
     let ended = tokio::select! {
         Some(ended) = pods => ended,
         Some(ended) = events => ended,

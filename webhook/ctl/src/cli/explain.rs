@@ -168,11 +168,8 @@ fn read_objects(
             }
         }
         let mut admissions = BTreeMap::new();
-        for object in objects
-            .iter()
-            .flatten()
-            .filter(|object| !object.has_drainer())
-        {
+        let read = objects.iter().flatten();
+        for object in read.filter(|object| !object.has_drainer()) {
             if !admissions.contains_key(&object.namespace) {
                 let admission = ClusterAdmission::read(&reader, &object.namespace, defaults).await;
                 admissions.insert(object.namespace.clone(), admission);

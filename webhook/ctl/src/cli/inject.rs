@@ -98,11 +98,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     let defaults = (!args.remove).then_some(&defaults);
     // All or nothing: half of an output could be applied as if it were complete.
-    let inputs: Vec<_> = args
-        .files
-        .read()
-        .into_iter()
-        .collect::<anyhow::Result<_>>()?;
+    let inputs = args.files.read().into_iter();
+    let inputs: Vec<_> = inputs.collect::<anyhow::Result<_>>()?;
     let mut context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
     context.token_seed = args.token_seed;
     let reports = inputs.iter();

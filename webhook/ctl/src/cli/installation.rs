@@ -1,7 +1,5 @@
 //! Reads the installation of a cluster, with the arguments of its `serve`, for `check` and `explain`.
 
-use std::error::Error;
-
 use admission::Defaults;
 use clap::error::ErrorKind;
 use clap::{Args as _, Command, FromArgMatches};
@@ -104,21 +102,19 @@ impl ServeArgs {
             .try_get_matches_from(args)
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| parse_error(&error))?;
-        let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
-        let drainer_api = args.drainer_api.defaults();
-        let drainer_api = drainer_api.map_err(|error| invalid(&*error))?;
-        let lifetimes = args.tls.lifetimes().map_err(|error| invalid(&*error))?;
-        let defaults = args.defaults.into_defaults();
-        let defaults = defaults.map_err(|error| invalid(&error))?;
-        let self_managed = CertificateMode::SelfManaged(lifetimes);
-        let secret = args.tls.tls_secret.map(CertificateMode::Secret);
-        Ok(Self {
-            defaults: Defaults {
-                drainer_api,
-                ..defaults
-            },
-            certificate_mode: secret.unwrap_or(self_managed),
-        })
+        let decided = || {
+            let drainer_api = args.drainer_api.defaults()?;
+            let self_managed = CertificateMode::SelfManaged(args.tls.lifetimes()?);
+            let secret = args.tls.tls_secret.map(CertificateMode::Secret);
+            Ok(Self {
+                defaults: Defaults {
+                    drainer_api,
+                    ..args.defaults.into_defaults()?
+                },
+                certificate_mode: secret.unwrap_or(self_managed),
+            })
+        };
+        decided().map_err(|error: anyhow::Error| ServeArgsError::Invalid(error.to_string()))
     }
 }
 

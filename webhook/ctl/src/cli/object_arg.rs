@@ -1,5 +1,7 @@
 //! Objects of a cluster in arguments: `KIND/NAME`, as kubectl takes and prints them.
 
+use std::fmt;
+
 use anyhow::bail;
 use kube::core::GroupVersionKind;
 
@@ -26,7 +28,7 @@ const FILE_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
 /// The kind that stands for its workloads.
 pub(super) const GATEWAY: &str = "Gateway";
 
-/// An object as an argument names it.
+/// An object as an argument names it; displayed as `Deployment edge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectArg {
     pub kind: GroupVersionKind,
@@ -69,6 +71,12 @@ impl ObjectArg {
         };
         let name = name.to_owned();
         Ok(Self { kind, name })
+    }
+}
+
+impl fmt::Display for ObjectArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.kind, self.name)
     }
 }
 

@@ -115,11 +115,9 @@ fn field<'v>(message: &'v Value, name: &str) -> Option<&'v Value> {
 }
 
 fn admin_address(address: &Value) -> Result<AdminAddress, String> {
-    let text = |value: &Value, name| {
-        field(value, name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+    let text = |value, name| {
+        let text = field(value, name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
     };
     let address = match (field(address, "pipe"), field(address, "socket_address")) {
         (Some(pipe), _) => format!("unix:{}", text(pipe, "path")),

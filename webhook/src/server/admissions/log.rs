@@ -43,7 +43,8 @@ impl AdmissionLog {
             name,
             dry_run,
         } = &response.request;
-        let [uid, namespace, name] = [uid, namespace, name].map(|text| truncate(text));
+        let [uid, namespace, name] =
+            [uid, namespace, name].map(|text| &text[..text.floor_char_boundary(MAX_FIELD_LENGTH)]);
         let outcome = labels.outcome;
         let code = labels.code.as_ref().map(display);
         match response.outcome {
@@ -65,9 +66,4 @@ impl AdmissionLog {
             }
         }
     }
-}
-
-/// Returns the first [`MAX_FIELD_LENGTH`] bytes of a text that a client chose, cut at a character's boundary.
-fn truncate(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_FIELD_LENGTH)]
 }

@@ -54,13 +54,10 @@ impl Metrics {
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let this = Self::registered(registry);
         // Exported at zero, so that the first failure is an increase.
-        let faults = Code::ALL
-            .iter()
-            .filter(|code| code.effect() == Effect::Fault);
-        for outcome in faults.map(|fault| AdmissionOutcome::Failed(*fault)) {
-            let _ = this
-                .admissions
-                .get_or_create(&AdmissionLabels::new(outcome, None));
+        let codes = Code::ALL.iter().copied();
+        for fault in codes.filter(|code| code.effect() == Effect::Fault) {
+            let labels = AdmissionLabels::new(AdmissionOutcome::Failed(fault), None);
+            let _ = this.admissions.get_or_create(&labels);
         }
         this
     }
