@@ -112,6 +112,12 @@ drills: ## Measure what rollouts lose, by how their pods end, as `make e2e` does
 	@$(MAKE) --no-print-directory e2e ONLY=drill
 	cp target/measured/drill-*.json docs/measured/
 
+RUNS ?= 5
+.PHONY: servers
+servers: ## Measure what rollouts of servers without an Envoy lose; RUNS=5, and E2E_SERVER_IMAGES as in CONTRIBUTING.md
+	rm -f docs/measured/servers.json
+	@RUNS=$(RUNS) $(MAKE) --no-print-directory e2e ONLY="server-proxy server-envoy server-kept"
+
 .PHONY: pictures
 pictures: ## Draw the pictures of the pages from the figures in docs/measured
 	cargo run --locked --quiet --package tests --bin pictures

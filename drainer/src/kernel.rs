@@ -9,6 +9,7 @@ pub(crate) mod witness;
 use std::collections::BTreeMap;
 use std::io;
 
+pub(crate) use self::netlink::SocketEnds;
 use self::socket::{MAX_SOCKETS, Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 
@@ -28,7 +29,8 @@ pub(crate) fn list(states: &[SocketState]) -> io::Result<Vec<Socket>> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     // The kernel walks the hash of all sockets of the node for the files, which takes some milliseconds.
-    let mut all = netlink::list(states).or_else(|_| proc_net::list_tcp())?;
+    let by_files = |_| proc_net::read_both("/proc/net/tcp", proc_net::parse_tcp);
+    let mut all = netlink::list(states).or_else(by_files)?;
     all.extend(proc_net::read("/proc/net/unix", proc_net::parse_unix)?);
     all.retain(|socket| states.contains(&socket.state));
     if all.len() > MAX_SOCKETS {
@@ -46,10 +48,8 @@ pub(crate) fn list(states: &[SocketState]) -> io::Result<Vec<Socket>> {
 pub(crate) fn listening() -> io::Result<Sockets> {
     let mut all = Sockets::new();
     let mut sockets = list(&[SocketState::Listen])?;
-    sockets.extend(proc_net::read("/proc/net/udp", proc_net::parse_udp)?);
-    // Absent without IPv6.
-    let udp6 = proc_net::read("/proc/net/udp6", proc_net::parse_udp);
-    for socket in sockets.into_iter().chain(udp6.into_iter().flatten()) {
+    sockets.extend(proc_net::read_both("/proc/net/udp", proc_net::parse_udp)?);
+    for socket in sockets {
         let fits = all.len() < MAX_ADDRESSES || all.contains_key(&socket.local);
         if fits && !matches!(socket.local, AdminAddress::Path(_)) {
             let first = all.entry(socket.local).or_insert(socket.inode);
@@ -61,6 +61,7 @@ pub(crate) fn listening() -> io::Result<Sockets> {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::replace;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{self, UnixListener};
@@ -124,14 +125,17 @@ mod tests {
         let mut by_netlink = of_these(netlink::list(SocketState::VARIANTS).unwrap());
         assert_eq!(by_netlink.len(), 8, "four that listen, four that wait");
         for socket in by_netlink.values_mut() {
-            assert!(socket.acknowledged.take().is_some(), "{socket:?}");
+            assert!(socket.tcp.take().is_some(), "{socket:?}");
+            let cookie = replace(&mut socket.cookie, socket.inode);
+            assert!(cookie > 0, "{socket:?}");
             socket.cgroup = None;
             if socket.state == SocketState::Listen {
                 // This is its limit, which the files do not have.
                 socket.send_queue = 0;
             }
         }
-        assert_eq!(by_netlink, of_these(proc_net::list_tcp().unwrap()));
+        let by_files = proc_net::read_both("/proc/net/tcp", proc_net::parse_tcp);
+        assert_eq!(by_netlink, of_these(by_files.unwrap()));
         let listening = netlink::list(&[SocketState::Listen]).unwrap();
         assert_eq!(of_these(listening).len(), 4);
     }

@@ -26,7 +26,7 @@ pub use envoy::setup_warnings::SetupWarningKind;
 pub use kernel::witness::{Disagreement, SoleWitness};
 pub use server::port::listen;
 pub use settings::admin_address::AdminAddress;
-pub use settings::config::{Config, WEBHOOK_TOKEN_DIR, WebhookAccess, help};
+pub use settings::config::{ALL_PORTS, Config, WEBHOOK_TOKEN_DIR, WebhookAccess, help};
 pub use settings::duration::{self, MAX_DURATION};
 pub use settings::health_failure_delay::HealthFailureDelay;
 pub use settings::listener_selector::ListenerSelector;

@@ -73,37 +73,36 @@ fn failure(port: NonZeroU16) -> String {
 /// Formats a status for a terminal, one fact a line.
 pub fn describe_status(status: &Progress) -> String {
     let open = status.remaining.as_ref();
-    let hidden = || "not in Envoy's statistics".to_owned();
-    let count = |count: Option<u64>| count.map_or_else(hidden, |count| count.to_string());
-    let deadline = status.deadline_in.map(|left| format!("in {left}s"));
+    let number = |number: u64| number.to_string();
+    let count = |count: Option<u64>| count.map_or_else(|| "unknown".to_owned(), number);
     let kept = || "not failed yet (health-failure-delay)".into();
     let unseen = Some(status.unseen.join(", "));
     let json = |it| serde_json::json!(it).to_string();
     let are_old = status.unknown.is_some() && open.is_some();
-    let facts = [
+    let rows = [
         ("phase", Some(status.phase.to_string())),
         ("admin", status.admin.clone()),
         ("waiting for", status.waiting_for.clone()),
-        ("deadline", deadline),
+        ("deadline", status.deadline_in.map(|it| format!("in {it}s"))),
         ("health", status.health_kept.then(kept)),
         ("unknown", status.unknown.clone()),
         ("disagreement", status.disagreement.map(json)),
         ("witness", status.witness.map(|it| <&str>::from(it).into())),
         ("unseen", unseen.filter(|it| !it.is_empty())),
         ("counts", are_old.then(|| "of an earlier poll".into())),
-        ("connections", open.map(|open| open.connections.to_string())),
+        ("connections", open.map(|open| number(open.connections))),
+        ("in flight", open.and_then(|it| it.in_flight).map(number)),
         ("requests", open.map(|open| count(open.requests))),
         ("upgrades", open.map(|open| count(open.upgrades))),
         ("tcp", open.map(|open| count(open.tcp))),
-        ("http3", open.and_then(|open| Some(open.http3?.to_string()))),
+        ("http3", open.and_then(|it| it.http3).map(number)),
     ];
     let listeners = open.into_iter().flat_map(|open| &open.by_listener);
     let listeners = listeners.map(|(name, count)| ("listener", Some(format!("{name} {count}"))));
     let line = |(name, value): (&str, Option<String>)| {
         Some(format!("{name:<12} {}\n", printable(&value?)))
     };
-    let lines = facts.into_iter().chain(listeners).filter_map(line);
-    lines.collect()
+    rows.into_iter().chain(listeners).filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -127,6 +126,7 @@ mod tests {
                 upgrades: Some(0),
                 tcp: None,
                 http3: Some(1),
+                in_flight: Some(3),
                 by_listener: [("0.0.0.0_80".to_owned(), 2)].into(),
             }),
             unknown: Some("connection refused".into()),
@@ -154,9 +154,10 @@ mod tests {
              unseen       0.0.0.0:81, 0.0.0.0:82\n\
              counts       of an earlier poll\n\
              connections  2\n\
+             in flight    3\n\
              requests     0\n\
              upgrades     0\n\
-             tcp          not in Envoy's statistics\n\
+             tcp          unknown\n\
              http3        1\n\
              listener     0.0.0.0_80 2\n"
         );

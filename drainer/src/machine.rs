@@ -5,6 +5,7 @@ mod drain;
 #[cfg(test)]
 mod exploration;
 mod monitor;
+mod server;
 mod standby;
 pub(crate) mod termination;
 #[cfg(test)]
@@ -82,8 +83,10 @@ impl Machine {
         match self.wait().await {
             Decision::StandBy | Decision::Wait(_) => return ControlFlow::Continue(()),
             Decision::Drain(end) => self.drain(end).await?,
-            // Any client can call a hook without a token.
-            Decision::DrainSoftly(since) if self.monitor.config.manager.is_none() => {
+            // Any client can call a hook without a token, and a server has no health to fail.
+            Decision::DrainSoftly(since)
+                if self.monitor.config.manager.is_none() && !self.monitor.is_server() =>
+            {
                 let Some(end) = self.drain_softly(since).await else {
                     self.answer_hooks(since);
                     return ControlFlow::Continue(());
@@ -171,7 +174,9 @@ impl Machine {
             let state = match timeout(limit, self.monitor.ping()).await {
                 Ok(Ok(_)) => Responding,
                 Ok(Err(CallError::Http(HttpError::ConnectionRefused))) => Refusing,
-                Ok(Err(CallError::NothingListens)) => NoEnvoy(WITHOUT_ENVOY),
+                Ok(Err(CallError::NothingListens | CallError::NotServing)) => {
+                    NoEnvoy(WITHOUT_ENVOY)
+                }
                 Ok(Err(CallError::NotFound)) => NoEnvoy(delay),
                 Ok(Err(CallError::Silent)) | Err(_) => NoEnvoy(Duration::MAX),
                 Ok(Err(_)) => Unknown,

@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use drainer::shutdown_manager::ManagerCommand;
+use drainer::shutdown_manager::ManagerCommand::{self, Serve, Shutdown};
 use drainer::{Config, DEFAULT_PORT, help, local_client, sidecar};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,29 +21,35 @@ fn main() -> ExitCode {
     let mut words = env::args_os().map(|word| word.to_string_lossy().into_owned());
     let (program, words) = (words.next().unwrap_or_default(), Vec::from_iter(words));
     let manager = ManagerCommand::recognize(&program, &words);
-    let mut args = env::args_os().skip(1).peekable();
-    let command = args.next();
-    let command = command.as_deref().map(|command| command.to_string_lossy());
-    let wants_help = (args.peek()).is_some_and(|arg| arg == "--help" || arg == "-h");
-    let result = match command.as_deref() {
-        _ if let Some(manager) = manager => run_manager(&manager),
-        Some("--help" | "-h" | "help") => print(&help()),
-        Some("--version" | "-V") => print(concat!("drainer ", env!("CARGO_PKG_VERSION"), "\n")),
-        Some("serve" | "drain" | "status") if wants_help => print(&help()),
-        Some("serve") => match Config::parse(args) {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let args = env::args_os().skip(2);
+    let result = match words[..] {
+        // In the place of a shutdown manager, whose image the drainer's has replaced.
+        _ if let Some(Serve(manager, flags)) = manager => {
+            log::init(tracing::Level::INFO);
+            serve(&Config::for_manager(manager, flags))
+        }
+        _ if let Some(Shutdown(manager, flags)) = manager => {
+            let port = Config::for_manager(manager, &[]).settings.port;
+            block_on(local_client::drain(port, flags))
+        }
+        ["--help" | "-h" | "help", ..] => print(&help()),
+        ["--version" | "-V", ..] => print(concat!("drainer ", env!("CARGO_PKG_VERSION"), "\n")),
+        ["serve" | "drain" | "status", "--help" | "-h", ..] => print(&help()),
+        ["serve", ..] => match Config::parse(args) {
             Ok(config) => {
                 log::init(config.log_level);
                 serve(&config)
             }
             Err(errors) => return usage_error(&errors.join("\n")),
         },
-        Some("drain") => drain(args),
-        Some("status") => print_status(args),
-        Some(other) => {
+        ["drain", ..] => drain(args),
+        ["status", ..] => print_status(args),
+        [other, ..] => {
             let error = format!("drainer: unknown command `{other}`; see drainer --help");
             return usage_error(&error);
         }
-        None => return usage_error("drainer: missing command; see drainer --help"),
+        [] => return usage_error("drainer: missing command; see drainer --help"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,20 +67,6 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn usage_error(text: &str) -> ExitCode {
     eprintln!("{text}");
     ExitCode::from(EX_USAGE)
-}
-
-/// Runs a command of the shutdown manager whose image the drainer's has replaced.
-fn run_manager(command: &ManagerCommand<'_>) -> anyhow::Result<()> {
-    match command {
-        ManagerCommand::Serve(manager, flags) => {
-            log::init(tracing::Level::INFO);
-            serve(&Config::for_manager(manager, flags))
-        }
-        ManagerCommand::Shutdown(manager, flags) => {
-            let port = Config::for_manager(manager, &[]).settings.port;
-            block_on(local_client::drain(port, flags))
-        }
-    }
 }
 
 fn serve(config: &Config) -> anyhow::Result<()> {
@@ -109,12 +101,11 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let (port, json) = parse_client_args(args)?;
     let body = block_on(local_client::fetch_status(port))?;
-    print(&if json {
-        format!("{}\n", String::from_utf8_lossy(&body))
-    } else {
-        let status = serde_json::from_slice(&body).context("invalid status")?;
-        local_client::describe_status(&status)
-    })
+    if json {
+        return print(&format!("{}\n", String::from_utf8_lossy(&body)));
+    }
+    let status = serde_json::from_slice(&body).context("invalid status")?;
+    print(&local_client::describe_status(&status))
 }
 
 /// Parses the arguments of `drain` and `status`: the drainer's port, and whether to print JSON.

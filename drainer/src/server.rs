@@ -319,7 +319,7 @@ mod tests {
                 .to_owned(),
             Err(_) => {
                 let mut signals = server.signals.borrow().clone();
-                signals.record_sigterm(Instant::now());
+                signals.sigterm = Some(Instant::now());
                 let is_envoy_hook = signals.pod_end().is_some();
                 String::from(if is_envoy_hook { ENVOY } else { DRAINER })
             }

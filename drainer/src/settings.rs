@@ -190,7 +190,7 @@ setting_values! {
     AdminAddress => |text| text.parse(), |it| it.to_string();
     Option<AdminAddress> => |text| text.parse().map(Some), |it| it.iter().map(ToString::to_string).collect();
     Token => |text| text.parse(), |it| it.to_string();
-    HealthFailureDelay => |text| text.parse(), |it| it.to_string();
+    HealthFailureDelay => |text| Self::parse(text), |it| it.to_string();
     Duration => |text| duration::parse_setting(text, duration::EXPECTED), |it| duration::format(*it).to_string();
     Option<Duration> => |text| (text != "off").then(|| duration::parse_setting(text, OR_OFF)).transpose(),
         |it| it.map_or_else(|| "off".to_owned(), |duration| duration.format());

@@ -46,16 +46,14 @@ pub async fn run(config: &Config, sigterm: impl Future) {
     for (setting, reason) in config.settings.timing.settings_without_effect(delay) {
         warn!("{setting} {reason}");
     }
-    let machine = Machine::new(config, signals.clone(), progress);
-
+    // The machine ends only after SIGTERM. It is a task, so that nothing else delays it.
+    let machine = tokio::spawn(Machine::new(config, signals.clone(), progress).run());
     let record_sigterm = async {
         sigterm.await;
-        signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
+        signals.send_modify(|signals| signals.sigterm = Some(Instant::now()));
         info!("Received SIGTERM: exiting as soon as no drain is running and no hook waits");
         pending().await
     };
-    // The machine ends only after SIGTERM. It is a task, so that nothing else delays it.
-    let machine = tokio::spawn(machine.run());
     tokio::select! {
         () = server.run((ip, port.get()).into(), machine) => {}
         never = record_sigterm => never,

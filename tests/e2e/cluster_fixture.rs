@@ -69,6 +69,16 @@ impl<'a> ClusterFixture<'a> {
             .await
     }
 
+    /// Creates another namespace for the scenario, as [`Self::namespace`] does, with this end of its name.
+    pub(crate) async fn another_namespace(&self, end: &str) -> Result<Rc<Namespace>> {
+        let labels = json!({
+            "envoy-drainer.dev/injection": "enabled",
+            "pod-security.kubernetes.io/enforce": "restricted",
+        });
+        let name = format!("{}-{end}", namespace_of(self.slug));
+        self.create_namespace(&name, labels).await
+    }
+
     /// Creates the scenario's namespace and installs a release for it.
     ///
     /// # Errors

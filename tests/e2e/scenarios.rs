@@ -5,6 +5,7 @@ mod admin;
 mod adopt;
 mod advice;
 mod all_envoys;
+mod any_server;
 mod ca_rotation;
 mod calls;
 mod check;
@@ -36,6 +37,7 @@ use crate::traffic::Requests;
 
 use admin::CALLS;
 use adopt::{Manager, Product};
+use any_server::Front;
 use order::{AtSigterm, Failing, HOOKS, NATIVE};
 use redirect::EXCLUDE_DRAINER;
 use second_webhook::Order;
@@ -99,6 +101,8 @@ const ENDPOINTS: &[Scenario] = scenarios! {
         "evictions of all pods at the same moment with `wait-for-replacement` lose no request";
     Dedicated "sole" => sole::is_out_of_service_no_longer:
         "a StatefulSet of one whose drains keep health is out of service 1.5 s a restart longer at most than with SIGTERM alone, and one of three loses no request";
+    Shared "server-proxy" => any_server::roll(Front::KubeProxy):
+        "rollouts of servers behind kube-proxy lose requests at SIGTERM, and none with a drainer";
     Shared "http3" => http3::roll(None, Requests::Survive):
         "rollouts of QUIC listeners behind kube-proxy lose no HTTP/3 request";
     Shared "http3-zero-delay" => http3::roll(Some("0s"), Requests::Fail):
@@ -151,6 +155,8 @@ const LIGHT: &[Scenario] = scenarios! {
         "a drill that is interrupted leaves nothing";
     Shared "all-envoys" => all_envoys::get_drainers_without_annotation:
         "Envoys in a namespace with `injection: all` lose no request without an annotation";
+    Shared "server-envoy" => any_server::roll(Front::Envoy):
+        "rollouts of servers behind an Envoy whose endpoints lag 3 s lose requests at SIGTERM, and none with a drainer";
     Shared "strict" => shapes::lose_no_request(|_| Ok(())):
         "a rollout under a quota and limits loses no request";
     Shared "plain" => shapes::lose_no_request(shapes::plain_drainer): "a drainer as a plain container loses no request";
@@ -190,6 +196,8 @@ const ADMISSION: &[Scenario] = scenarios! {
         "a drain that cuts requests is known after its pod is gone";
     Shared "cut" => drains::that_are_killed_have_cut_requests:
         "a drain whose Envoy or drainer is killed shows the requests that it cut";
+    Shared "server-kept" => any_server::roll(Front::Kept):
+        "rollouts of servers whose clients keep their connections and never pause end at the deadline with a drainer";
     Dedicated "check" => check::reports_whether_a_release_works: "check reports whether a release works";
     Dedicated "rights" => rights::are_minimal: "the webhook's service account has the least rights";
 };

@@ -4,6 +4,8 @@
 
 // The admin interface that `add-admin` adds.
 mod added_admin;
+// Servers that are no Envoy.
+mod any_server;
 // Admin interfaces whose addresses the drainer finds, in network namespaces of their own.
 mod admin_search;
 // Certificates of a running server: rotation, renewal, and modes without a cluster.

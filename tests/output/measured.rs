@@ -29,6 +29,7 @@ use tests::drill_reports::{self, Setting};
 use tests::figures;
 use tests::golden;
 use tests::peers_report::{PeersReport, Program};
+use tests::server_report;
 use tests::soak_report::SoakReport;
 
 const START: &str = "<!-- measured: ";
@@ -108,6 +109,7 @@ fn render(marker: &str) -> Result<String> {
         "drills" => render_drills(rest),
         "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
         "peers.json" => render_peers(rest),
+        "servers.json" => server_report::table(),
         "soak.json" => Ok(figures::read::<SoakReport>("soak")?.text()),
         _ => bail!("nothing renders {file}"),
     }

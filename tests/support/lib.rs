@@ -56,6 +56,8 @@ pub mod prometheus;
 pub mod load;
 // What an app behind a sidecar Envoy reports of its calls.
 pub mod outbound_report;
+// What rollouts of servers that are no Envoy lose.
+pub mod server_report;
 // A flood of connections.
 pub mod flood;
 pub mod foreign_text;

@@ -168,16 +168,19 @@ fn cut_event(
     drain: &DrainSummary,
     cut: Option<Cut>,
 ) -> OwnerEvent {
-    use DrainOutcome::{CallsForbidden, Deadline, Drained, Gone, HookMissed, Idle, Unreachable};
+    use DrainOutcome::{CallsForbidden, Deadline, Drained, Gone, HookMissed};
+    use DrainOutcome::{Idle, Silent, Unreachable};
     let (name, seconds) = (&pod.name, drain.seconds);
     let end = match drain.outcome {
         Deadline => format!("The drain of pod {name} reached its deadline after {seconds:.1} s"),
-        outcome @ (Drained | Idle | Gone | CallsForbidden) => {
+        outcome @ (Drained | Idle | Silent | Gone | CallsForbidden) => {
             format!("The drain of pod {name} ended as {outcome} after {seconds:.1} s")
         }
-        HookMissed => format!("Envoy has ended without a call of its preStop hook in pod {name}"),
+        HookMissed => format!(
+            "Envoy, or the server, has ended without a call of its preStop hook in pod {name}"
+        ),
         Unreachable => format!(
-            "Envoy's admin interface was not found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
+            "No admin interface of Envoy and no listening server was found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
         ),
     };
     let note = match cut {
@@ -237,11 +240,12 @@ fn limited(mut drain: DrainSummary) -> Result<DrainSummary, RequestError> {
         upgrades,
         tcp,
         http3,
+        in_flight,
         by_listener,
     }) = remaining
     {
         limit(connections);
-        let by_use = [requests, upgrades, tcp, http3];
+        let by_use = [requests, upgrades, tcp, http3, in_flight];
         by_use.into_iter().flatten().for_each(limit);
         by_listener.clear();
     }
@@ -507,7 +511,7 @@ mod tests {
             (
                 "unreachable",
                 &json!(null),
-                "Envoy's admin interface was not found in pod edge-1: its hooks returned after 9.0 s without a drain",
+                "No admin interface of Envoy and no listening server was found in pod edge-1: its hooks returned after 9.0 s without a drain",
                 r#"drain_cuts_total{what="unknown"} 1"#,
             ),
         ] {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::admin_call::CallError;
-use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
+use crate::envoy::snapshot::{OpenConnections, Snapshot};
 use crate::http_client::HttpError::ConnectionRefused;
 use crate::kernel::witness::{Disagreement, SoleWitness};
 use crate::settings::timing::{MAX_QUIET_WAIT, Timing};
@@ -23,6 +23,8 @@ pub enum DrainOutcome {
     Drained,
     /// Only idle HTTP connections were left, which no call to Envoy closes.
     Idle,
+    /// Of a server that is no Envoy, only connections were left that were silent for `idle-exit`, as a stream may be.
+    Silent,
     /// Envoy has exited.
     Gone,
     /// The deadline was reached.
@@ -136,7 +138,8 @@ impl DrainHistory {
     ) {
         let is_refused = matches!(polled, Err(CallError::Http(ConnectionRefused)));
         self.refusals = if is_refused { self.refusals + 1 } else { 0 };
-        self.is_unreachable = polled.as_ref().is_err_and(CallError::is_absence);
+        self.is_unreachable = polled.as_ref().is_err_and(CallError::is_absence)
+            || matches!(&polled, Ok(snapshot) if snapshot.is_unreachable);
         self.polled_at = Some(at);
         self.disagreement = None;
         self.last_snapshot = polled.ok();
@@ -161,9 +164,7 @@ impl DrainHistory {
             self.arrivals.add(at, delta, rules.quiet);
             delta
         });
-        let is_idle = http.is_some_and(HttpCounts::are_idle)
-            && !has_new_listener
-            && counters.is_some_and(|counters| counters.requests.is_some());
+        let is_idle = open.is_some_and(OpenConnections::are_idle) && !has_new_listener;
         let is_unused = delta.is_some_and(|delta| !delta.connections_reused);
         let idle_before = self.idle_since.filter(|_| is_unused);
         self.idle_since = is_idle.then(|| idle_before.unwrap_or(at));
@@ -210,7 +211,12 @@ impl DrainHistory {
         if now < earliest {
             return ExitDecision::PollAt(next.min(earliest));
         }
+        let server = (self.last_snapshot.as_ref()).and_then(|last| last.open.server);
         if self.is_unreachable {
+            let waits = server.is_some_and(|it| it.in_flight > 0);
+            if waits && now < earliest + MAX_QUIET_WAIT {
+                return ExitDecision::PollAt(next);
+            }
             return ExitDecision::Exit(DrainOutcome::Unreachable);
         }
         if rules.keeps_health && self.idle_since.is_some() {
@@ -223,6 +229,8 @@ impl DrainHistory {
         match (confirmed, self.idle_since, rules.timing.idle_exit) {
             (Some(at), ..) if now >= at => ExitDecision::Exit(DrainOutcome::Drained),
             (Some(at), ..) => ExitDecision::PollAt(next.min(at)),
+            // Its connections have been silent for so long already.
+            (None, Some(_), _) if server.is_some() => ExitDecision::Exit(DrainOutcome::Silent),
             (None, Some(since), Some(idle_exit)) if now >= since + idle_exit => {
                 ExitDecision::Exit(DrainOutcome::Idle)
             }
@@ -246,6 +254,7 @@ impl DrainHistory {
 mod tests {
     use super::*;
     use crate::envoy::counters::{Counters, RequestCounters};
+    use crate::envoy::snapshot::{HttpCounts, ServerCounts};
     use crate::http_client::HttpError;
     use crate::settings::duration::seconds;
 
@@ -330,6 +339,50 @@ mod tests {
         }
         let last = history.polled_at.unwrap_or(started);
         history.outcome_at(last + Duration::from_secs_f64(age), &drain.rules)
+    }
+
+    /// What is open of a server, of whose connections so many have come so far.
+    fn server(connections: u64, in_flight: u64, in_use: u64, accepted: u64) -> Polled {
+        polled(OpenConnections {
+            connections: Some(connections),
+            counters: Some(Counters::of_connections(accepted)),
+            server: Some(ServerCounts { in_flight, in_use }),
+            ..OpenConnections::default()
+        })
+    }
+
+    #[test]
+    fn server_is_drained_without_a_connection_and_silent_once_all_rest() {
+        let end = |polled_at: fn(f64) -> Polled| drain(polled_at).end();
+        let silent = |second| Some((second, DrainOutcome::Silent));
+        assert_eq!(end(|_| server(0, 0, 0, 7)), drained(10.0));
+        assert_eq!(end(|_| server(3, 0, 0, 7)), silent(10.0));
+        assert_eq!(end(|s| server(3, u64::from(s < 20.0), 0, 7)), silent(20.0));
+        assert_eq!(end(|s| server(3, 0, u64::from(s < 40.0), 7)), silent(40.0));
+        // A client connects each second until then.
+        assert_eq!(end(|s| server(0, 0, 0, s.min(15.0) as u64)), drained(18.0));
+        // One that connects at each second is waited for no longer than that.
+        assert_eq!(end(|s| server(1, 0, 0, s as u64)), silent(30.0));
+        let polls = [server(1, 1, 0, 1), server(1, 0, 1, 1)];
+        assert_eq!(outcome_at_deadline(polls), DrainOutcome::Deadline);
+    }
+
+    #[test]
+    fn envoy_without_admin_is_left_once_the_kernel_knows_nothing_in_flight() {
+        let end = |until: f64| {
+            let drain = drain(move |s| {
+                let polled = server(3, u64::from(s < until), 1, s as u64);
+                polled.map(|snapshot| Snapshot {
+                    is_unreachable: true,
+                    ..snapshot
+                })
+            });
+            drain.end()
+        };
+        let unreachable = |second| Some((second, DrainOutcome::Unreachable));
+        assert_eq!(end(0.0), unreachable(10.0));
+        assert_eq!(end(15.0), unreachable(15.0));
+        assert_eq!(end(60.0), unreachable(30.0));
     }
 
     #[test]

@@ -80,7 +80,11 @@ pub struct Remaining {
     /// Connections that speak HTTP/3; absent if none is open, or Envoy hides them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http3: Option<u64>,
-    /// Connections by the listener's name in statistics.
+    /// Connections in flight, of a server or an Envoy without an admin interface: those with an unanswered request, with bytes
+    /// on their way, or in a queue of the kernel. The others were silent, or may carry a stream. Absent where Envoy counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
+    /// Connections by the listener's name in statistics, or by the server's port.
     pub by_listener: BTreeMap<String, u64>,
 }
 
@@ -124,16 +128,16 @@ impl DrainSummary {
         let outcome = self.is_final.then_some(self.outcome);
         match outcome {
             Some(DrainOutcome::Deadline) => {
-                warn!("Drain reached its deadline: Envoy will cut what is still in flight");
+                warn!("Drain reached its deadline: what is still in flight will be cut");
             }
             Some(DrainOutcome::Unreachable) => warn!(
-                "Envoy was not drained, and will cut what is in flight: annotate the pod with envoy-drainer.dev/admin-address"
+                "Envoy was not drained, or a server listened on none of its ports: what is in flight will be cut. Annotate the pod with envoy-drainer.dev/admin-address, or declare the server's ports"
             ),
             Some(DrainOutcome::CallsForbidden) => error!(
                 "Envoy has not told all clients to reconnect, since its admin interface rejects calls: write {{prefix: /healthcheck/}} and {{prefix: /drain_listeners}} in admin.allow_paths, or correct envoy-drainer.dev/admin-address"
             ),
             Some(DrainOutcome::HookMissed) => error!(
-                "Envoy has ended, and its preStop hook was never called: if iptables rules of an init container redirect the call, exclude the drainer's port from them. An Envoy that exits by itself looks the same"
+                "Envoy, or the server, has ended, and its preStop hook was never called: if iptables rules of an init container redirect the call, exclude the drainer's port from them. One that exits by itself looks the same"
             ),
             _ => {}
         }
@@ -149,6 +153,7 @@ impl DrainSummary {
             remaining_requests = remaining.and_then(|left| left.requests),
             remaining_upgrades = remaining.and_then(|left| left.upgrades),
             remaining_tcp = remaining.and_then(|left| left.tcp),
+            remaining_in_flight = remaining.and_then(|left| left.in_flight),
             remaining_http3 = remaining.and_then(|left| left.http3),
             disagreement = self.disagreement.as_ref().map(tracing::field::debug),
             remaining_by_listener = remaining.map(|left| tracing::field::debug(&left.by_listener)),
@@ -213,6 +218,7 @@ impl Remaining {
             upgrades: open.http.map(|http| http.upgrades),
             tcp: open.http.map(|http| http.non_http),
             http3: open.http.map(|http| http.http3).filter(|count| *count > 0),
+            in_flight: open.server.map(|server| server.in_flight),
             by_listener: names.map(|(name, n)| (printable(name), *n)).collect(),
         })
     }
@@ -238,6 +244,7 @@ mod tests {
                 upgrades: Some(0),
                 tcp: Some(1),
                 http3: Some(1),
+                in_flight: None,
                 by_listener: (0..listeners)
                     .map(|n| (format!("0.0.0.0_{n}"), 1))
                     .collect(),

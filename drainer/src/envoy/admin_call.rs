@@ -14,7 +14,9 @@ use crate::settings::admin_address::AdminAddress;
 use crate::settings::duration::format;
 use crate::text::printable;
 
-use CallError::{Ambiguous, Forbidden, Http, NotFound, NothingListens, Rejected, Unproved};
+use CallError::{
+    Ambiguous, Forbidden, Http, NotFound, NotServing, NothingListens, Rejected, Unproved,
+};
 
 /// A call that changes Envoy, by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
@@ -60,6 +62,9 @@ pub(crate) enum CallError {
     /// Every address that could be asked is another server's, or has not answered three times.
     #[error("no admin interface of an Envoy was found")]
     NotFound,
+    /// The pod has a server that is no Envoy, and it has never listened.
+    #[error("the server listens on none of its ports")]
+    NotServing,
     /// More than one Envoy has answered.
     #[error("more than one Envoy has an admin interface: {0}")]
     Ambiguous(String),
@@ -112,15 +117,13 @@ pub(crate) async fn call(
     let no_response = |_| NoResponse(format!("no response within {}", format(limit)));
     let response = timeout(limit, exchange).await.map_err(no_response)??;
     let (status, body) = (response.status(), response.into_body());
-    if status == StatusCode::OK {
-        return Ok(body);
+    let error = || format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
+    match status {
+        StatusCode::OK => Ok(body),
+        StatusCode::FORBIDDEN => Err(Forbidden(error())),
+        _ if status.is_server_error() => Err(NoResponse(error()).into()),
+        _ => Err(Rejected(error())),
     }
-    let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
-    Err(match status {
-        StatusCode::FORBIDDEN => Forbidden(error),
-        _ if status.is_server_error() => NoResponse(error).into(),
-        _ => Rejected(error),
-    })
 }
 
 /// The first line of a text that is not ours, as far as it is short and printable.
@@ -165,6 +168,7 @@ impl CallError {
     /// Returns true if there is no address that could be asked, or it is closed to the drainer.
     pub(crate) fn is_absence(&self) -> bool {
         let is_closed = *self == Http(HttpError::PermissionDenied);
-        is_closed || matches!(self, NothingListens | NotFound | Ambiguous(_) | Unproved(_))
+        let has_none = matches!(self, NothingListens | NotFound | NotServing);
+        is_closed || has_none || matches!(self, Ambiguous(_) | Unproved(_))
     }
 }

@@ -89,11 +89,8 @@ async fn listeners(address: &AdminAddress) -> Result<Vec<AdminAddress>, CallErro
 fn configured_admin(dump: &[u8]) -> Option<AdminAddress> {
     let dump: Value = serde_json::from_slice(dump).ok()?;
     let address = dump.pointer("/configs/0/bootstrap/admin/address")?;
-    match Address::deserialize(address).ok()?.to_admin_address()? {
-        AdminAddress::Tcp(at) if at.port() == 0 => None,
-        AdminAddress::Path(_) => None,
-        address => Some(address),
-    }
+    let admin = Address::deserialize(address).ok()?.to_admin_address();
+    admin.filter(|it| it.port() != Some(0) && !matches!(it, AdminAddress::Path(_)))
 }
 
 // === impl EnvoyAnswer ===

@@ -32,6 +32,14 @@ pub(crate) struct RequestCounters {
 // === impl Counters ===
 
 impl Counters {
+    /// So many accepted connections, of which nothing more is known.
+    pub(crate) fn of_connections(accepted: u64) -> Self {
+        Self {
+            accepted,
+            ..Self::default()
+        }
+    }
+
     /// Returns the increase since `last`; `None` if a counter is lower.
     pub(crate) fn since(self, last: Self) -> Option<Self> {
         let requests = match (self.requests, last.requests) {

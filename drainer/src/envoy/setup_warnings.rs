@@ -65,6 +65,9 @@ pub enum SetupWarningKind {
     /// A stats_matcher hides statistics, so drains last longer than they need to, to their deadline at worst: they wait for
     /// idle connections too. Keep the statistics whose names begin with listener., http., udp. or server.
     StatsHidden,
+    /// The server that takes Envoy's place listens on none of its ports: until it does, each drain is a plain delay of
+    /// min-drain-duration, and what is in flight is then cut.
+    ServerNotListening,
 }
 
 /// Statistics of the counted listeners: accepted connections, and those that tell whether a connection is used.
@@ -85,13 +88,12 @@ pub(crate) fn setup_warnings(
 
     let mut warnings = Vec::new();
     let mut warn = |kind, detail: Option<String>| warnings.push(SetupWarning { kind, detail });
-    let server = &setup.server;
     if !forbidden.is_empty() {
         let paths: Vec<_> = forbidden.iter().copied().collect();
         warn(Kind::AdminPathsForbidden, Some(paths.join(", ")));
     }
     let drain_timeout = config.settings.timing.drain_timeout;
-    if let Some((drain_time, needed)) = server.short_drain_time(drain_timeout) {
+    if let Some((drain_time, needed)) = setup.server.short_drain_time(drain_timeout) {
         let (drain_time, needed) = (format(drain_time), format(needed));
         let detail = format!("{drain_time}, drain-timeout needs {needed}");
         warn(Kind::DrainTimeShort, Some(detail));
@@ -105,8 +107,7 @@ pub(crate) fn setup_warnings(
             }
             let is_intended =
                 delay == HealthFailureDelay::After(Duration::ZERO) || setup.can_spare_outbound();
-            let untold = listeners.untold_beside_outbound();
-            if let Some(names) = untold.filter(|_| !is_intended) {
+            if !is_intended && let Some(names) = listeners.untold_beside_outbound() {
                 let names = Some(names.join(", ")).filter(|names| !names.is_empty());
                 warn(Kind::OutboundCallsDrained, names);
             }
@@ -115,7 +116,7 @@ pub(crate) fn setup_warnings(
                 is_delayed || it.speaks_quic() || it.drain_type == DrainType::ModifyOnly
             };
             let late = listeners.names_where(is_late);
-            if !late.is_empty() && !server.drains_at_once() {
+            if !late.is_empty() && !setup.server.drains_at_once() {
                 warn(Kind::GradualStrategy, Some(late.join(", ")));
             }
         }
@@ -309,7 +310,12 @@ mod tests {
             (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];
         let mut config = Config::new(Token(0));
-        let mut found = vec!["admin-unreadable", "admin-none", "admin-ambiguous"];
+        let mut found = vec![
+            "admin-unreadable",
+            "admin-none",
+            "admin-ambiguous",
+            "server-not-listening",
+        ];
         for (setup, polled, want) in table {
             let got = setup_warnings(&setup, polled.as_ref(), &BTreeSet::new(), &config);
             let got = got

@@ -28,6 +28,8 @@ pub(crate) struct Snapshot {
     pub has_new_listener: bool,
     /// The old process of a hot restart has connections, of which Envoy's statistics do not tell.
     pub has_parent: bool,
+    /// No admin interface was found, and what is open is what the kernel knows.
+    pub is_unreachable: bool,
     /// What is open.
     pub open: OpenConnections,
 }
@@ -48,6 +50,17 @@ pub(crate) struct OpenConnections {
     pub counters: Option<Counters>,
     /// The HTTP gauges of these connections; `None` if they or `connections` are hidden.
     pub http: Option<HttpCounts>,
+    /// What the kernel alone knows of them; `None` of an Envoy's.
+    pub server: Option<ServerCounts>,
+}
+
+/// What the kernel alone knows of the connections of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ServerCounts {
+    /// Those that wait in one of its queues, have an unanswered request, or bytes on their way.
+    pub in_flight: u64,
+    /// The others that do not rest.
+    pub in_use: u64,
 }
 
 /// What is in flight.
@@ -169,6 +182,13 @@ impl OpenConnections {
         counted.saturating_sub(http3).saturating_add(excluded)
     }
 
+    /// Returns true if only connections are open that are known to be idle.
+    pub(crate) fn are_idle(&self) -> bool {
+        let are_counted = self.counters.is_some_and(|it| it.requests.is_some());
+        let are_idle = self.http.is_some_and(HttpCounts::are_idle) && are_counted;
+        (self.server).map_or(are_idle, |server| server == ServerCounts::default())
+    }
+
     fn name(&mut self, name: &str, connections: u64) {
         if connections > 0 && self.by_listener.len() < MAX_REPORTED_LISTENERS {
             self.by_listener.insert(name.to_owned(), connections);
@@ -180,7 +200,7 @@ impl OpenConnections {
 
 impl HttpCounts {
     /// Returns true if no request and no response is in flight.
-    pub(crate) fn are_idle(self) -> bool {
+    fn are_idle(self) -> bool {
         Self { http3: 0, ..self } == Self::default()
     }
 }

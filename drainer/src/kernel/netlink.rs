@@ -1,4 +1,4 @@
-//! TCP sockets by NETLINK_SOCK_DIAG.
+//! TCP sockets, and their ends, by NETLINK_SOCK_DIAG.
 //! <https://man7.org/linux/man-pages/man7/sock_diag.7.html>
 
 use std::io::{self, Read, Write};
@@ -9,9 +9,10 @@ use netlink_packet_core::{NetlinkBuffer, NlasIterator, Parseable};
 use netlink_packet_sock_diag::inet::InetResponseHeader;
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::{INET_DIAG_INFO, SOCK_DIAG_BY_FAMILY};
+use rustix::net::{bind, netlink::SocketAddrNetlink};
 use socket2::{Domain, Protocol, Type};
 
-use super::socket::{MAX_SOCKETS, Socket, SocketState};
+use super::socket::{MAX_SOCKETS, Socket, SocketState, TcpInfo};
 use crate::settings::admin_address::AdminAddress;
 
 /// For one part of the kernel's answer, which it makes while it is read.
@@ -30,16 +31,15 @@ const REQUEST: usize = HEAD + 56;
 /// Length of a socket without its attributes, `inet_diag_msg`.
 const SOCKET: usize = 72;
 
-/// The attribute `tcp_info`, and where `tcpi_bytes_acked` is in it.
-const BYTES_ACKED: usize = 120;
+/// SKNLGRP_INET_TCP_DESTROY and SKNLGRP_INET6_TCP_DESTROY, as bits.
+const DESTROY_GROUPS: u32 = 1 << 0 | 1 << 2;
 
 /// The attribute with the socket's cgroup, which the kernel adds unasked.
 const INET_DIAG_CGROUP_ID: u16 = 21;
 
 /// Lists the TCP sockets in these states.
 pub(super) fn list(states: &[SocketState]) -> io::Result<Vec<Socket>> {
-    let protocol = Some(Protocol::from(NETLINK_SOCK_DIAG));
-    let mut netlink = socket2::Socket::new(Domain::from(AF_NETLINK), Type::DGRAM, protocol)?;
+    let mut netlink = open()?;
     netlink.set_read_timeout(Some(READ_TIMEOUT))?;
     let (mut buffer, mut sockets) = (vec![0; READ_BUFFER], Vec::new());
     for family in [AF_INET, AF_INET6] {
@@ -52,6 +52,39 @@ pub(super) fn list(states: &[SocketState]) -> io::Result<Vec<Socket>> {
         }
     }
     Ok(sockets)
+}
+
+fn open() -> io::Result<socket2::Socket> {
+    let protocol = Some(Protocol::from(NETLINK_SOCK_DIAG));
+    socket2::Socket::new(Domain::from(AF_NETLINK), Type::DGRAM, protocol)
+}
+
+/// The ends of TCP sockets, which the kernel tells as they happen.
+#[derive(Debug)]
+pub(crate) struct SocketEnds(socket2::Socket);
+
+// === impl SocketEnds ===
+
+impl SocketEnds {
+    /// Those from now on.
+    pub(crate) fn subscribe() -> io::Result<Self> {
+        let netlink = open()?;
+        netlink.set_nonblocking(true)?;
+        bind(&netlink, &SocketAddrNetlink::new(0, DESTROY_GROUPS))?;
+        Ok(Self(netlink))
+    }
+
+    /// Takes those since the last call; `None` if the kernel has dropped some, which its buffer did not hold.
+    pub(crate) fn take(&mut self) -> Option<Vec<Socket>> {
+        let (mut buffer, mut ended) = (vec![0; READ_BUFFER], Vec::new());
+        loop {
+            match self.0.read(&mut buffer) {
+                Ok(received) => _ = read_messages(&buffer[..received], &mut ended)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(ended),
+                Err(_) => return None,
+            }
+        }
+    }
 }
 
 /// Asks for all TCP sockets of a family in these states, with their `tcp_info`.
@@ -93,17 +126,38 @@ fn read_socket(message: &[u8]) -> Option<Socket> {
         receive_queue: header.recv_queue,
         send_queue: header.send_queue,
         inode: header.inode.into(),
-        acknowledged: attribute(message, INET_DIAG_INFO, BYTES_ACKED),
-        cgroup: attribute(message, INET_DIAG_CGROUP_ID, 0),
+        tcp: attribute(message, INET_DIAG_INFO, read_tcp_info),
+        cookie: u64::from_ne_bytes(ends.cookie),
+        cgroup: attribute(message, INET_DIAG_CGROUP_ID, |id| u64_at(id, 0)),
     })
 }
 
-/// Returns the number at a place in an attribute of an `inet_diag_msg`; `None` if it has no such attribute.
-fn attribute(message: &[u8], kind: u16, at: usize) -> Option<u64> {
+/// Reads the members of `tcp_info` at their places.
+fn read_tcp_info(info: &[u8]) -> Option<TcpInfo> {
+    let data_segments = u32_at(info, 156)?;
+    Some(TcpInfo {
+        acknowledged: u64_at(info, 120)?,
+        received: u64_at(info, 128)?,
+        since_sent: u32_at(info, 44)?,
+        since_received: u32_at(info, 52)?,
+        data_segments,
+        pure_acks: u32_at(info, 136)?.wrapping_sub(data_segments),
+        retransmits: u32_at(info, 100)?,
+    })
+}
+
+/// Reads an attribute of an `inet_diag_msg`; `None` if it has no such attribute.
+fn attribute<T>(message: &[u8], kind: u16, read: fn(&[u8]) -> Option<T>) -> Option<T> {
     let mut attributes = NlasIterator::new(message.get(SOCKET..)?).filter_map(Result::ok);
-    let attribute = attributes.find(|it| it.kind() == kind)?;
-    let number = attribute.value().get(at..)?.first_chunk()?;
-    Some(u64::from_ne_bytes(*number))
+    read(attributes.find(|it| it.kind() == kind)?.value())
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use super::socket::{DATAGRAM, MAX_SOCKETS, Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
 
-/// Lists the TCP sockets. A kernel without IPv6 has no `tcp6`.
-pub(super) fn list_tcp() -> io::Result<Vec<Socket>> {
-    let mut all = read("/proc/net/tcp", parse_tcp)?;
-    match read("/proc/net/tcp6", parse_tcp) {
+/// Reads the file of a protocol over IPv4, and that over IPv6, which a kernel without IPv6 does not have.
+pub(super) fn read_both(path: &str, parse: fn(&str) -> Option<Socket>) -> io::Result<Vec<Socket>> {
+    let mut all = read(path, parse)?;
+    match read(&format!("{path}6"), parse) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         v6 => all.extend(v6?),
     }
@@ -29,7 +29,7 @@ pub(super) fn read(path: &str, parse: fn(&str) -> Option<Socket>) -> io::Result<
 }
 
 /// Parses a line of `tcp` or `tcp6`; `None` in a state that is not listed, and for the heading.
-fn parse_tcp(line: &str) -> Option<Socket> {
+pub(super) fn parse_tcp(line: &str) -> Option<Socket> {
     let columns: Vec<_> = line.split_ascii_whitespace().collect();
     let (send_queue, receive_queue) = columns.get(4)?.split_once(':')?;
     Some(Socket {
@@ -39,22 +39,17 @@ fn parse_tcp(line: &str) -> Option<Socket> {
         receive_queue: number(receive_queue)?,
         send_queue: number(send_queue)?,
         inode: columns.get(9)?.parse().ok()?,
+        cookie: columns[9].parse().ok()?,
         ..Socket::default()
     })
 }
 
 /// Parses a line of `udp` or `udp6`; `None` for a socket with a peer, and for the heading.
 pub(super) fn parse_udp(line: &str) -> Option<Socket> {
-    const UNCONNECTED: &str = "07";
-    let mut columns = line.split_ascii_whitespace().skip(1);
-    let local = AdminAddress::Tcp(address(columns.next()?)?);
-    let is_bound = columns.nth(1)? == UNCONNECTED;
-    is_bound.then(|| Socket {
-        state: SocketState::Listen,
-        local,
-        inode: DATAGRAM,
-        ..Socket::default()
-    })
+    // Without a peer, it is in the state of a TCP socket that has ended.
+    let mut socket = parse_tcp(line).filter(|it| it.state == SocketState::Closed)?;
+    socket.inode = DATAGRAM;
+    Some(socket)
 }
 
 /// Parses a line of `unix`; `None` unless that socket has a name, and listens or is accepted. Any process may have chosen the

@@ -20,10 +20,29 @@ pub(crate) struct Socket {
     pub receive_queue: u32,
     /// Bytes that the client has not acknowledged, with a FIN one more. Unused if it listens.
     pub send_queue: u32,
-    /// Bytes that the client has acknowledged; `None` from `/proc/net`.
-    pub acknowledged: Option<u64>,
+    /// What the kernel counts of it; `None` from `/proc/net`, and before the handshake has ended.
+    pub tcp: Option<TcpInfo>,
+    /// Never the same for two sockets, whatever their states; from `/proc/net`, the inode.
+    pub cookie: u64,
     /// The cgroup in which it was opened, or accepted; `None` without cgroup v2 and from `/proc/net`.
     pub cgroup: Option<u64>,
+}
+
+/// What the kernel counts of a TCP connection, `tcp_info`.
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h>
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TcpInfo {
+    /// Bytes that the client has acknowledged.
+    pub acknowledged: u64,
+    /// Bytes that have come.
+    pub received: u64,
+    /// Milliseconds since bytes were last sent, and since some last came. The kernel counts in jiffies of 1 to 10 ms.
+    pub since_sent: u32,
+    pub since_received: u32,
+    /// Segments with data that were sent, and those without, which only acknowledge what has come.
+    pub data_segments: u32,
+    pub pure_acks: u32,
+    pub retransmits: u32,
 }
 
 /// The states that are listed, by their numbers. A Unix socket is in the first or listens.
@@ -33,7 +52,10 @@ pub(crate) struct Socket {
 pub(crate) enum SocketState {
     #[default]
     Established = 1,
+    SynReceived = 3,
     FinWait1 = 4,
+    /// Of a socket that has ended.
+    Closed = 7,
     CloseWait = 8,
     LastAck = 9,
     Listen = 10,
@@ -49,14 +71,20 @@ pub(super) const MAX_SOCKETS: usize = 65_536;
 // === impl Socket ===
 
 impl Socket {
+    /// Returns true if the client may send on the connection.
+    pub(crate) fn is_open(&self) -> bool {
+        use SocketState::{CloseWait, Established, SynReceived};
+        matches!(self.state, Established | CloseWait | SynReceived)
+    }
+
     /// Returns true if a process has accepted the connection, and has not closed it.
-    pub(super) fn is_accepted(&self) -> bool {
+    pub(crate) fn is_accepted(&self) -> bool {
         use SocketState::{CloseWait, Established};
         matches!(self.state, Established | CloseWait) && self.inode != 0
     }
 
     /// How many connections wait to be accepted, or to be read.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         let fin = (self.state == SocketState::CloseWait).into();
         match self.state {
             SocketState::Listen => self.receive_queue.into(),
@@ -65,9 +93,14 @@ impl Socket {
     }
 
     /// Bytes of a connection that the client has not acknowledged.
-    pub(super) fn unacknowledged(&self) -> u64 {
-        use SocketState::{Closing, FinWait1, LastAck};
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        use SocketState::{Closed, Closing, FinWait1, LastAck};
         let fin = matches!(self.state, FinWait1 | LastAck | Closing).into();
-        self.send_queue.saturating_sub(fin).into()
+        let is_ended = self.state == Closed;
+        if is_ended {
+            0
+        } else {
+            self.send_queue.saturating_sub(fin).into()
+        }
     }
 }

@@ -26,9 +26,9 @@ pub(crate) struct ListenAddresses {
 /// What the kernel has told before.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
-    /// The send queues of connections, by their addresses: a number that changes with each acknowledgement, and since when
-    /// it is the same.
-    send_queues: BTreeMap<(AdminAddress, Option<SocketAddr>), (u64, Instant)>,
+    /// Since when the send queues of connections are the same, by their addresses and a number that changes with each
+    /// acknowledgement.
+    send_queues: BTreeMap<(AdminAddress, Option<SocketAddr>, u64), Instant>,
 }
 
 /// What the kernel tells of the counted listeners' connections.
@@ -66,7 +66,7 @@ pub enum SoleWitness {
 }
 
 /// A client that has acknowledged nothing for so long reads no more.
-const STALLED_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 // === impl Witness ===
 
@@ -85,8 +85,8 @@ impl Witness {
         let listening: BTreeMap<_, _> = listening.map(|it| (&it.local, it)).collect();
         // The one that accepts connections to an address has the most specific address.
         let owner = |at: &AdminAddress| {
-            let specific = listening.get(at);
-            specific.or_else(|| listening.get(&wildcard(at)?)).copied()
+            let wildcard = at.on(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
+            listening.get(at).or(listening.get(&wildcard)).copied()
         };
         let cgroup_at = |address| owner(address)?.cgroup;
         let cgroups: Vec<_> = addresses.counted.iter().filter_map(cgroup_at).collect();
@@ -111,12 +111,10 @@ impl Witness {
             unaccepted += socket.waiting();
             let bytes = socket.unacknowledged();
             if bytes > 0 && socket.state != SocketState::Listen {
-                let progress = socket.acknowledged.unwrap_or(bytes);
-                let ends = (socket.local.clone(), socket.peer);
-                let last = self.send_queues.get(&ends);
-                let last = last.filter(|(last, _)| *last == progress);
-                let since = last.map_or(now, |(_, since)| *since);
-                send_queues.insert(ends, (progress, since));
+                let progress = socket.tcp.map_or(bytes, |tcp| tcp.acknowledged);
+                let queue = (socket.local.clone(), socket.peer, progress);
+                let since = *self.send_queues.get(&queue).unwrap_or(&now);
+                send_queues.insert(queue, since);
                 let is_moving = now < since + STALLED_AFTER;
                 undelivered += u64::from(is_moving);
                 undelivered_bytes += if is_moving { bytes } else { 0 };
@@ -138,16 +136,6 @@ impl Witness {
             unseen,
         }
     }
-}
-
-/// The wildcard address with the same port.
-fn wildcard(address: &AdminAddress) -> Option<AdminAddress> {
-    let wildcard = match address {
-        AdminAddress::Tcp(SocketAddr::V4(at)) => (Ipv4Addr::UNSPECIFIED, at.port()).into(),
-        AdminAddress::Tcp(SocketAddr::V6(at)) => (Ipv6Addr::UNSPECIFIED, at.port()).into(),
-        AdminAddress::Path(_) | AdminAddress::Abstract(_) => return None,
-    };
-    Some(AdminAddress::Tcp(wildcard))
 }
 
 #[cfg(test)]

@@ -191,6 +191,9 @@ impl Drain {
             waited = wait => self.replacement = waited,
             outcome = self.poll_until_ended(monitor) => return Some(outcome),
         }
+        if monitor.is_server() {
+            return None;
+        }
         let delay = match monitor.config.settings.health_failure_delay {
             Auto if replacement::is_alone(&monitor.config.webhook).await => End,
             delay => delay,
@@ -249,6 +252,12 @@ impl Drain {
     /// Makes the calls that are due, until Envoy does not respond. Returns false if it has not responded to one.
     async fn make_due_calls(&mut self, monitor: &mut Monitor) -> bool {
         let phase = monitor.progress.borrow().phase;
+        if monitor.is_server() {
+            if phase == DrainPhase::Draining {
+                self.history.start(Instant::now(), false);
+            }
+            return true;
+        }
         let no_http3_since = self.history.no_http3_since;
         let is_quiet = self.history.is_quiet(&monitor.rules, Instant::now());
         let next = |calls: &EnvoyCalls| calls.next(Instant::now(), no_http3_since, is_quiet, phase);

@@ -530,7 +530,7 @@ impl Pod {
             Event::DrainerHookOpens if self.runs() => self.open(Hook::Drainer),
             Event::Sigterm if self.runs() => {
                 let signals = self.drainer.borrow().signals.clone();
-                signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
+                signals.send_modify(|signals| signals.sigterm = Some(Instant::now()));
                 self.with_process(|it, second| it.sigterm = Some(second));
             }
             // Nothing listens.

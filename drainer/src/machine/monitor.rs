@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error, info};
 
+use super::server::Server;
 use crate::drain::calls::EnvoyCalls;
 use crate::drain::client_activity::QuietWindow;
 use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
@@ -48,8 +49,10 @@ pub(crate) struct Monitor {
     pub(super) inspect_at: Option<Instant>,
     restore_log: LogLimiter,
     kernel: Witness,
+    /// The server that takes Envoy's place, or where an Envoy has no admin interface, what listens in the pod.
+    server: Server,
     /// The least pause since the kernel last listed its sockets.
-    listing_pause: Duration,
+    pub(super) listing_pause: Duration,
 }
 
 /// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
@@ -73,6 +76,9 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 impl Monitor {
     /// A monitor that publishes the `progress`.
     pub(crate) fn new(config: &Config, progress: watch::Sender<Progress>) -> Self {
+        let is_server = !config.server_ports.is_empty();
+        let probes = config.readiness_probes.iter().copied();
+        let probes = probes.filter(|it| is_server && config.serves(it.port, true));
         Self {
             calls: EnvoyCalls::default(),
             client: AdminClient::new(config),
@@ -82,7 +88,7 @@ impl Monitor {
             rules: ExitRules {
                 timing: config.settings.timing,
                 exit_at_connections: config.settings.exit_at_connections,
-                quiet: QuietWindow::new(config.settings.timing.quiet_period, []),
+                quiet: QuietWindow::new(config.settings.timing.quiet_period, probes),
                 has_responded: false,
                 keeps_health: false,
             },
@@ -91,6 +97,7 @@ impl Monitor {
             inspect_at: None,
             restore_log: LogLimiter::default(),
             kernel: Witness::default(),
+            server: Server::default(),
             listing_pause: Duration::ZERO,
         }
     }
@@ -100,6 +107,12 @@ impl Monitor {
         self.config.apply_manager_flags(flags);
         self.rules.timing = self.config.settings.timing;
         self.rules.exit_at_connections = self.config.settings.exit_at_connections;
+    }
+
+    /// Returns true if the pod has a server in place of an Envoy: the kernel alone tells what is in flight, and nothing tells
+    /// its clients to leave.
+    pub(super) fn is_server(&self) -> bool {
+        !self.config.server_ports.is_empty()
     }
 
     /// Makes a call that changes Envoy, and notes in [`Monitor::calls`] how Envoy has responded.
@@ -132,6 +145,12 @@ impl Monitor {
     /// not failed, by `/server_info`, which takes the same time in any Envoy, or else by its statistics; `None` if that is
     /// unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
+        if self.is_server() {
+            self.poll_server()?;
+            self.rules.has_responded = true;
+            self.live_at = Some(Instant::now());
+            return Ok(None);
+        }
         let info = or_rejection(self.client.server_info().await);
         self.note_address();
         let info = info?.unwrap_or_default();
@@ -244,14 +263,27 @@ impl Monitor {
 
     /// Makes an inspection due now, since Envoy may be another one.
     pub(crate) fn request_inspection(&mut self) {
-        self.inspect_at = Some(Instant::now());
+        self.inspect_at = (!self.is_server()).then(Instant::now);
+    }
+
+    /// Counts what the kernel knows to be open on a server's ports.
+    fn poll_server(&mut self) -> Result<Snapshot, CallError> {
+        let started = Instant::now();
+        let polled = self.server.poll(&self.config);
+        self.listing_pause = started.elapsed() * LISTING_PAUSE_FACTOR;
+        polled
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next. Nothing is left only if the kernel
     /// agrees.
     pub(crate) async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
-        let polled = self.client.poll().await;
+        let is_server = self.is_server();
+        let polled = if is_server {
+            self.poll_server()
+        } else {
+            self.client.poll().await
+        };
         let now = Instant::now();
         debug!(?polled, "Polled Envoy");
         self.rules.keeps_health = self.calls.fail_health_when == FailHealthWhen::AtEnd;
@@ -260,7 +292,18 @@ impl Monitor {
         let mut unknown = polled.as_ref().err().map(ToString::to_string);
         // What Envoy rejects tells nothing.
         let mut polled = or_rejection(polled).map(Result::unwrap_or_default);
-        history.witness = None;
+        // On a node's network, what listens may be other pods'.
+        let may_listen = !self.config.host_network && self.config.manager.is_none();
+        if may_listen && !is_server && polled.as_ref().is_err_and(CallError::is_absence) {
+            let is_unreachable = true;
+            let open = self.poll_server().map(|it| Snapshot {
+                is_unreachable,
+                ..it
+            });
+            polled = open.or(polled);
+        }
+        let server = polled.as_ref().ok().and_then(|it| it.open.server);
+        history.witness = server.map(|_| SoleWitness::Kernel);
         if let Ok(Snapshot { open, .. }) = &mut polled
             && open.connections.is_none()
         {
@@ -294,7 +337,7 @@ impl Monitor {
 
     /// Returns false if nothing is left by the last poll, but something by the kernel's sockets.
     pub(crate) fn confirms(&mut self, outcome: DrainOutcome, history: &mut DrainHistory) -> bool {
-        if !matches!(outcome, DrainOutcome::Drained | DrainOutcome::Idle) {
+        if self.is_server() || !matches!(outcome, DrainOutcome::Drained | DrainOutcome::Idle) {
             return true;
         }
         match self.observe(history) {

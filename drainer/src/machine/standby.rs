@@ -36,10 +36,14 @@ const USUAL_ENVOY_START: Duration = Duration::from_secs(5);
 /// The same once Envoy's setup was read: less than [`ENVOY_EXIT_BEFORE_HOOK`](super::ENVOY_EXIT_BEFORE_HOOK).
 const SETTLED_INTERVAL: Duration = Duration::from_secs(4);
 
+/// The pause between two lists of a server's connections, in multiples of the pause in a drain.
+const BASELINE_PAUSE_FACTOR: u32 = 5;
+
 /// What to do where the admin interface cannot be read.
 const ANNOTATE: &str = "Annotate the pod with envoy-drainer.dev/admin-address";
 const ANNOTATE_OTHER: &str =
     "If it has another address, annotate the pod with envoy-drainer.dev/admin-address";
+const DECLARE: &str = "Declare the ports of its container, or none";
 const ADMIT: &str = "Set `mode: 438` for the socket in Envoy's bootstrap, or set `runAsUser` for Envoy's container: the \
     drainer then runs as the same user";
 
@@ -58,6 +62,9 @@ impl Standby {
 
     /// Runs until it is dropped.
     pub(crate) async fn run<T>(&mut self, monitor: &mut Monitor) -> T {
+        if monitor.is_server() {
+            return self.watch_server(monitor).await;
+        }
         loop {
             monitor.client.find_again().await;
             let has_responded = monitor.ping().await.is_ok();
@@ -72,6 +79,20 @@ impl Standby {
                 || self.is_admin_reported && monitor.client.address().is_none();
             let pause = is_settled.then_some(SETTLED_INTERVAL);
             sleep(pause.unwrap_or(STANDBY_INTERVAL)).await;
+        }
+    }
+
+    /// The same for a server in Envoy's place: now and then, its connections are the baseline of a drain.
+    async fn watch_server<T>(&mut self, monitor: &mut Monitor) -> T {
+        loop {
+            let error = monitor.ping().await.err();
+            let unknown = error.as_ref().map(ToString::to_string);
+            monitor.progress.send_modify(|now| now.unknown = unknown);
+            if let Some(error) = error {
+                self.warn_of_unreadable_admin(monitor, &error);
+            }
+            let pause = monitor.listing_pause * BASELINE_PAUSE_FACTOR;
+            sleep(pause.max(SETTLED_INTERVAL)).await;
         }
     }
 
@@ -110,6 +131,7 @@ impl Standby {
         let (kind, remedy) = match error {
             CallError::Ambiguous(_) => (SetupWarningKind::AdminAmbiguous, ANNOTATE),
             CallError::Http(PermissionDenied) => (SetupWarningKind::AdminUnreadable, ADMIT),
+            CallError::NotServing => (SetupWarningKind::ServerNotListening, DECLARE),
             error if error.is_absence() => (SetupWarningKind::AdminNone, ANNOTATE_OTHER),
             _ => (SetupWarningKind::AdminUnreadable, ANNOTATE_OTHER),
         };

@@ -17,7 +17,7 @@ pub(crate) struct TerminationSignals {
     /// When each open call of a [`Hook`] came, the oldest first. The server limits their number.
     hooks: [Vec<Instant>; 2],
     /// SIGTERM, which is never taken back.
-    pub(super) sigterm: Option<Instant>,
+    pub(crate) sigterm: Option<Instant>,
     /// All hooks return at once, those that are open and new ones, until [`TerminationSignals::answer_hooks`].
     pub(super) is_releasing: bool,
     /// The flags of the drainer's hook, that of a shutdown manager.
@@ -104,10 +104,9 @@ pub(crate) async fn hold(signals: &watch::Sender<TerminationSignals>, hook: Hook
     let mut updates = signals.subscribe();
     let call = HookCall::open(signals, hook);
     let is_open = |now: &TerminationSignals| now.hooks[hook as usize].contains(&call.called_at);
+    let may_return = |now: &TerminationSignals| now.is_releasing || !is_open(now);
     // `signals` keeps the channel open.
-    let _ = updates
-        .wait_for(|now| now.is_releasing || !is_open(now))
-        .await;
+    let _ = updates.wait_for(may_return).await;
 }
 
 // === impl HookCall ===
@@ -137,11 +136,6 @@ impl Drop for HookCall<'_> {
 // === impl TerminationSignals ===
 
 impl TerminationSignals {
-    /// Records SIGTERM.
-    pub(crate) fn record_sigterm(&mut self, at: Instant) {
-        self.sigterm.get_or_insert(at);
-    }
-
     /// Lets the hooks return that were called by this time, and holds the others, and those that are called from now on.
     pub(crate) fn answer_hooks(&mut self, called_by: Instant) {
         self.is_releasing = false;
@@ -176,11 +170,9 @@ impl TerminationSignals {
         use AdminState::{NoEnvoy, Refusing, Responding, Unknown};
         use Decision::{Drain, DrainSoftly, Exit, Release, ReleaseDrainer, StandBy, Wait};
         let wait = |until, end| if now < until { Wait(until) } else { end };
-        if let Some(end) = self.pod_end() {
-            return Drain(end);
-        }
         let [envoy, drainer] = &self.hooks;
         match (envoy.first(), drainer.first(), self.sigterm, admin) {
+            _ if let Some(end) = self.pod_end() => Drain(end),
             (None, None, None, _) => StandBy,
             (Some(_), .., Refusing) => Release(now),
             (Some(&since), .., Responding) => wait(since + ENVOY_ALONE, DrainSoftly(since)),

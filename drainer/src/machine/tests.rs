@@ -168,7 +168,7 @@ impl Scenario {
                         (Hook::Drainer, 1000.0)
                     }
                     Event::Sigterm => {
-                        signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
+                        signals.send_modify(|signals| signals.sigterm = Some(Instant::now()));
                         return;
                     }
                 };

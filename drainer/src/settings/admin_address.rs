@@ -34,17 +34,28 @@ const NOT_LOOPBACK: &str = "it is not a loopback address, and the drainer calls 
 // === impl AdminAddress ===
 
 impl AdminAddress {
+    /// Its port; `None` for a Unix socket.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(at) => Some(at.port()),
+            Self::Path(_) | Self::Abstract(_) => None,
+        }
+    }
+
+    /// The same port on one of these IP addresses, the one of the same version; a Unix socket as it is.
+    pub(crate) fn on(&self, v4: Ipv4Addr, v6: Ipv6Addr) -> Self {
+        match self {
+            Self::Tcp(SocketAddr::V4(at)) => Self::Tcp((v4, at.port()).into()),
+            Self::Tcp(SocketAddr::V6(at)) => Self::Tcp((v6, at.port()).into()),
+            Self::Path(_) | Self::Abstract(_) => self.clone(),
+        }
+    }
+
     /// The address at which to call a socket that listens on this one, which may be a wildcard.
     pub(crate) fn reachable(&self) -> Self {
-        match self {
-            Self::Tcp(at) if at.ip() == Ipv4Addr::UNSPECIFIED => {
-                Self::Tcp((Ipv4Addr::LOCALHOST, at.port()).into())
-            }
-            Self::Tcp(at) if at.ip() == Ipv6Addr::UNSPECIFIED => {
-                Self::Tcp((Ipv6Addr::LOCALHOST, at.port()).into())
-            }
-            other => other.clone(),
-        }
+        let is_wildcard = matches!(self, Self::Tcp(at) if at.ip().is_unspecified());
+        let loopback = || self.on(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        is_wildcard.then(loopback).unwrap_or_else(|| self.clone())
     }
 
     /// Returns true if a socket that listens on this address, which may be a wildcard, may be called at the `other`.

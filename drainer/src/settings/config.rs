@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use lexopt::Parser;
 use tracing::Level;
 
 use super::admin_address::{AdminAddress, EnvoyFlags};
+use super::listener_selector::ListenerSelector;
 use super::readiness_probe::ReadinessProbe;
 use super::token::Token;
 use super::value::InvalidValue;
@@ -22,6 +24,9 @@ use crate::shutdown_manager::ShutdownManager;
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
 
+/// As the ports of a server: all on which it listens beyond loopback.
+pub const ALL_PORTS: &str = "all";
+
 /// The default path of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -33,6 +38,10 @@ pub struct Config {
     pub admin_address: Option<AdminAddress>,
     /// Where the search starts: addresses at which the pod's manifest places the admin interface, the most certain first.
     pub admin_hints: Vec<AdminAddress>,
+    /// The ports of a server that has no admin interface, or [`ALL_PORTS`]; none for an Envoy.
+    pub server_ports: Vec<ListenerSelector>,
+    /// Those on which no connection rests that has carried a byte: it may have a silent stream of HTTP/2.
+    pub never_idle_ports: Vec<ListenerSelector>,
     /// On a node's network, the flags of the pod's Envoy, by which it is told from other pods'.
     pub envoy_flags: EnvoyFlags,
     /// The settings that a pod's annotations can set, and the poll interval.
@@ -82,6 +91,10 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
             "Addresses at which the search for Envoy's admin interface starts, comma-separated.";
         "envoy-flags" "JSON" NonDefault |s| s.envoy_flags,
             "With host-network, the command_line_options of an Envoy that is called, as far as they are known.";
+        "server-ports" "LIST|all" NonDefault |s| s.server_ports,
+            "Ports of a server that is no Envoy, comma-separated, or all that it listens on beyond loopback.";
+        "never-idle-ports" "LIST" NonDefault |s| s.never_idle_ports,
+            "Those to which idle-exit does not apply, comma-separated: a drain waits for the end of their connections.";
     };
     let own: Vec<Flag> = settings_table! {
         "token" "HEX" Required |s| s.token, "Secret in the path of Envoy's hook, 16 hexadecimal digits.";
@@ -144,6 +157,8 @@ impl Config {
         Self {
             admin_address: None,
             admin_hints: Vec::new(),
+            server_ports: Vec::new(),
+            never_idle_ports: Vec::new(),
             envoy_flags: EnvoyFlags::new(),
             settings: DrainSettings::default(),
             host_network: false,
@@ -204,6 +219,15 @@ impl Config {
         errors.extend(missing.iter().map(|name| format!("--{name} is missing")));
         errors.extend(config.settings.timing.errors());
         errors.is_empty().then_some(config).ok_or(errors)
+    }
+
+    /// Returns true if the port is one of a server, which `is_public` if it is not on loopback. Where an Envoy has no admin
+    /// interface, all those count.
+    pub(crate) fn serves(&self, port: NonZeroU16, is_public: bool) -> bool {
+        let is_port = |it: &ListenerSelector| *it == ListenerSelector::Port(port);
+        let is_name = |it: &ListenerSelector| matches!(it, ListenerSelector::Name(_));
+        let ports = &self.server_ports;
+        ports.iter().any(is_port) || is_public && ports.iter().all(is_name)
     }
 
     /// The path of Envoy's hook.
@@ -292,6 +316,8 @@ mod tests {
     fn configs_survive_the_round_trip_through_arguments() {
         round_trip(&config());
         round_trip(&Config {
+            server_ports: vec!["8080".parse().unwrap(), "9090".parse().unwrap()],
+            never_idle_ports: vec!["9090".parse().unwrap()],
             admin_address: Some("unix:@admin".parse().unwrap()),
             admin_hints: parse_list("127.0.0.1:1,unix:/a").unwrap(),
             envoy_flags: [(

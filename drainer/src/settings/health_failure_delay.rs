@@ -1,7 +1,6 @@
 //! The setting `health-failure-delay`.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use super::duration;
@@ -23,24 +22,21 @@ pub enum HealthFailureDelay {
 // === impl HealthFailureDelay ===
 
 impl HealthFailureDelay {
-    /// Returns the duration; zero without one.
-    pub fn duration(self) -> Duration {
-        match self {
-            Self::Auto | Self::End => Duration::ZERO,
-            Self::After(delay) => delay,
-        }
-    }
-}
-
-impl FromStr for HealthFailureDelay {
-    type Err = InvalidValue;
-
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    /// Parses a duration, `auto` or `end`.
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidValue> {
         let expected = "expected a duration such as 7s, 1m30s or 400ms, or auto or end";
         match text {
             "auto" => Ok(Self::Auto),
             "end" => Ok(Self::End),
             _ => duration::parse_setting(text, expected).map(Self::After),
+        }
+    }
+
+    /// Returns the duration; zero without one.
+    pub fn duration(self) -> Duration {
+        match self {
+            Self::Auto | Self::End => Duration::ZERO,
+            Self::After(delay) => delay,
         }
     }
 }

@@ -24,22 +24,18 @@ impl FromStr for ListenerSelector {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        if text.is_empty() || text.contains(',') {
-            let wanted = "expected a name or a port";
-            return Err(InvalidValue::new("listener", text, wanted));
-        }
         // Envoy accepts any text as a name, but these are likely mistakes. A listener with such a name can be
         // selected by its port.
         let parts = text.split(|c: char| c == ';' || c.is_whitespace());
         let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
-        if parts != [text] {
-            let wanted = format!("separate names and ports by commas: {}", parts.join(","));
-            return Err(InvalidValue::new("listener", text, wanted));
-        }
-        if text.bytes().all(|b| b.is_ascii_digit()) {
-            return parse_port(text).map(Self::Port);
-        }
-        Ok(Self::Name(text.to_owned()))
+        let is_number = text.bytes().all(|b| b.is_ascii_digit());
+        let expected = match parts[..] {
+            _ if text.is_empty() || text.contains(',') => "expected a name or a port".to_owned(),
+            [part] if part == text && is_number => return parse_port(text).map(Self::Port),
+            [part] if part == text => return Ok(Self::Name(text.to_owned())),
+            _ => format!("separate names and ports by commas: {}", parts.join(",")),
+        };
+        Err(InvalidValue::new("listener", text, expected))
     }
 }
 

@@ -88,8 +88,7 @@ impl Timing {
 
     /// The longest time from the proof that the pod ends to the return of its hooks.
     pub fn time_limit(&self) -> Duration {
-        let serving = self.drain_delay.saturating_add(self.wait_for_replacement);
-        serving.saturating_add(self.drain_timeout)
+        self.drain_delay + self.wait_for_replacement + self.drain_timeout
     }
 }
 

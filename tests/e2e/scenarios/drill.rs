@@ -14,7 +14,7 @@ use super::adopt::{Manager, Product};
 use super::http3;
 use super::lag::{self, EndpointMirror};
 use crate::cluster_fixture::ClusterFixture;
-use crate::command;
+use crate::command::{self, CommandOutput};
 use crate::edge::{APP, EnvoyDeployment, annotate, remove_inject};
 use crate::eventually::eventually;
 use crate::images;
@@ -161,12 +161,7 @@ async fn drill_and_verify(
     let file = |ending| format!("{REPORTS}/{name}.{ending}");
     let junit = format!("--junit={}", file("xml"));
     let flags = [flags, &[&junit]].concat();
-    let args = args(edge, address, &flags);
-    let args: Vec<_> = args.iter().map(String::as_str).collect();
-    let program = binaries::envoy_drainer()?;
-    let output = command::run_unchecked(program.as_os_str(), &args, None).await?;
-    let report: Value =
-        serde_json::from_str(&output.stdout).with_context(|| output.stderr.clone())?;
+    let (output, report) = run_drill(edge, address, &flags).await?;
     fs::write(file("json"), &output.stdout)?;
     let has_failed = report["failed"].as_u64() > Some(0);
     ensure!(
@@ -183,6 +178,20 @@ async fn drill_and_verify(
     ensure!(junit.contains("failures=\"0\"") != has_failed, "{junit}");
     ensure_nothing_is_left(&edge.namespace).await?;
     Ok(report)
+}
+
+/// Runs a drill, and returns its report too.
+pub(super) async fn run_drill(
+    edge: &EnvoyDeployment,
+    address: SocketAddr,
+    flags: &[&str],
+) -> Result<(CommandOutput, Value)> {
+    let args = args(edge, address, flags);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let program = binaries::envoy_drainer()?;
+    let output = command::run_unchecked(program.as_os_str(), &args, None).await?;
+    let report = serde_json::from_str(&output.stdout).with_context(|| output.stderr.clone())?;
+    Ok((output, report))
 }
 
 /// A drill that is interrupted deletes its Job.

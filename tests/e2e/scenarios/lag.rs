@@ -74,21 +74,29 @@ impl<'a> EndpointMirror<'a> {
 
     /// Copies until an error.
     pub(super) async fn copy(self) -> Result<Infallible> {
-        let Self {
-            namespace,
-            mut slice,
-            ..
-        } = self;
-        let mut ticks = interval(POLL_INTERVAL);
-        let mut pending = VecDeque::new();
-        loop {
-            ticks.tick().await;
-            pending.push_back((Instant::now(), endpoints(namespace).await?));
-            while let Some((_, next)) = pending.pop_front_if(|(at, _)| at.elapsed() >= LAG) {
-                if next != slice {
-                    namespace.apply(next.clone()).await?;
-                    slice = next;
-                }
+        let namespace = self.namespace;
+        let apply = async |slice| namespace.apply(slice).await.map(drop);
+        copy_endpoints(namespace, LAG, self.slice, apply).await
+    }
+}
+
+/// Applies the endpoints of the Envoys' Service this much later, each time when they differ from those before, which at
+/// first are `slice`. Runs until an error.
+pub(super) async fn copy_endpoints(
+    namespace: &Namespace,
+    lag: Duration,
+    mut slice: Value,
+    apply: impl AsyncFn(Value) -> Result<()>,
+) -> Result<Infallible> {
+    let mut ticks = interval(POLL_INTERVAL);
+    let mut pending = VecDeque::new();
+    loop {
+        ticks.tick().await;
+        pending.push_back((Instant::now(), endpoints(namespace).await?));
+        while let Some((_, next)) = pending.pop_front_if(|(at, _)| at.elapsed() >= lag) {
+            if next != slice {
+                apply(next.clone()).await?;
+                slice = next;
             }
         }
     }

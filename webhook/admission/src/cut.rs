@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use drainer::{DrainSummary, Remaining};
+use drainer::{DrainOutcome, DrainSummary, Remaining};
 use serde::Serialize;
 use strum::Display;
 
@@ -38,21 +38,30 @@ pub struct CutCounts {
     /// Connections that do not speak HTTP.
     pub tcp: u64,
     /// Connections of which Envoy hides what they are used for, so that some may have been idle; 0 if any other number
-    /// is known.
+    /// is known. Of a server that is no Envoy, those in flight.
     pub connections: u64,
+}
+
+/// How many connections a drain left open of which the kernel knows only that they were silent: a stream among them was cut.
+pub fn silent_connections(drain: &DrainSummary) -> u64 {
+    let remaining = (drain.remaining.as_ref()).filter(|_| drain.outcome == DrainOutcome::Silent);
+    remaining.map_or(0, |left| left.connections)
 }
 
 // === impl Cut ===
 
 impl Cut {
     /// What the drain cut, by its numbers alone: with each outcome, something may have been left. `None` if nothing
-    /// was, as idle HTTP connections are not cut.
+    /// was, as idle HTTP connections are not cut, nor those of a server that were silent.
     pub fn of(drain: &DrainSummary) -> Option<Self> {
         let Some(remaining) = &drain.remaining else {
             return Some(Self::Unknown);
         };
         let counts = CutCounts::from(remaining);
-        let may_be_more = !drain.is_final || drain.disagreement.is_some();
+        // What only the kernel knows to be open may carry streams, which it cannot tell from silence.
+        let is_silent = drain.outcome == DrainOutcome::Silent;
+        let may_stream = remaining.in_flight.is_some() && remaining.connections > 0 && !is_silent;
+        let may_be_more = !drain.is_final || drain.disagreement.is_some() || may_stream;
         if may_be_more && counts == CutCounts::default() {
             return Some(Self::Unknown);
         }
@@ -87,7 +96,11 @@ impl From<&Remaining> for CutCounts {
             requests: requests.saturating_sub(upgrades),
             upgrades,
             tcp,
-            connections: if is_hidden { remaining.connections } else { 0 },
+            connections: match remaining.in_flight {
+                Some(in_flight) => in_flight,
+                None if is_hidden => remaining.connections,
+                None => 0,
+            },
         }
     }
 }
@@ -129,6 +142,38 @@ mod tests {
             disagreement: None,
             witness: None,
             replacement: None,
+        }
+    }
+
+    #[test]
+    fn server_cuts_what_was_in_flight_and_its_silent_connections_are_told_apart() {
+        use DrainOutcome::{Deadline, Drained, Silent, Unreachable};
+        let counted = |connections| {
+            let counts = CutCounts {
+                connections,
+                ..CutCounts::default()
+            };
+            Some(Cut::Counted(counts))
+        };
+        for (outcome, connections, in_flight, cut, silent) in [
+            (Drained, 0, 0, None, 0),
+            (Silent, 3, 0, None, 3),
+            (Deadline, 3, 2, counted(2), 0),
+            (Deadline, 3, 0, Some(Cut::Unknown), 0),
+            (Unreachable, 3, 1, counted(1), 0),
+            (Unreachable, 3, 0, Some(Cut::Unknown), 0),
+        ] {
+            let left = Remaining {
+                connections,
+                in_flight: Some(in_flight),
+                ..Remaining::default()
+            };
+            let drain = summary(outcome, Some(left));
+            assert_eq!(
+                (Cut::of(&drain), silent_connections(&drain)),
+                (cut, silent),
+                "{outcome}"
+            );
         }
     }
 

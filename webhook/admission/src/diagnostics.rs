@@ -109,7 +109,8 @@ codes! {
         "remove that hook, or annotate `envoy-drainer.dev/existing-hook: replace`";
     NoEnvoy = 9, Skip,
         "No container of the pod was recognized as Envoy.",
-        "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none",
+        "annotate `envoy-container` with the name of Envoy's container; for another server, see `server-container` in \
+         docs/any-server.md; or remove `inject`",
         due to "envoy-container";
     PlainSidecarInJob = 10, Skip,
         "The installation injects drainers as plain containers. One would keep a Job, or another pod that runs to \
@@ -186,6 +187,10 @@ codes! {
     AdminNotAdded = 32, Denial,
         "The flags for the annotation `add-admin` cannot be added to Envoy's arguments.",
         "add `admin` to Envoy's configuration, and remove the annotation";
+    ServerNotDrained = 33, Denial,
+        "The annotation `server-container` is for a pod with its own network that runs no Envoy and does not complete.",
+        "remove the annotation; beside an Envoy, name the server in `extra-lifecycle-hooks` in its place",
+        due to "server-container";
 
     UnknownKey = 50, Assumption,
         "An annotation under the prefix is unknown and has no effect.",

@@ -44,7 +44,7 @@ pub mod keys {
     pub use crate::settings::parse::{inject_requested, lint_names, parse_value};
 }
 
-pub use cut::{Cut, CutCounts, DRAIN_CUT, SUMMARY_ANNOTATION};
+pub use cut::{Cut, CutCounts, DRAIN_CUT, SUMMARY_ANNOTATION, silent_connections};
 pub use decide::{Decision, already_injected, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};

@@ -7,6 +7,7 @@ mod envoy;
 mod flags;
 mod ports;
 mod redirection;
+mod server;
 mod sidecar;
 
 use std::num::NonZeroU16;
@@ -176,9 +177,12 @@ impl DrainPlan {
             diagnostics.warn(Code::SharedHostPort.diagnostic(detail));
         }
         let ended_at_once = parts.ended_at_once(pod);
+        let (server_ports, never_idle_ports) = server::ports(parts.container, pod, &settings);
         let drainer = Config {
             admin_address: parts.admin.annotated().cloned(),
             admin_hints: parts.admin.hints().cloned().collect(),
+            server_ports,
+            never_idle_ports,
             envoy_flags: flags::envoy_flags(parts.container, pod),
             settings: settings.values().drain.clone(),
             host_network: pod.uses_host_network(),
@@ -211,6 +215,11 @@ impl DrainPlan {
             added_args: parts.added_args,
             is_envoy_moved: parts.is_envoy_moved,
         })
+    }
+
+    /// Returns true if the pod's server is no Envoy.
+    pub fn is_of_server(&self) -> bool {
+        self.settings.is_of_server()
     }
 
     /// Returns true if the drainer's container comes directly before Envoy's: the kubelet stops native sidecars in
@@ -255,15 +264,21 @@ impl<'p, 'a> Parts<'p, 'a> {
         defaults: &Defaults,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let name = settings.values().envoy_container.0.as_deref();
-        let envoy = envoy::find_envoy(pod, name, diagnostics);
+        let completes = context.in_job || pod.runs_to_completion();
+        let values = settings.values();
+        let envoy = match (&values.server_container.0, &values.envoy_container.0) {
+            (Some(name), _) => server::find_server(pod, name, completes),
+            (None, name) => envoy::find_envoy(pod, name.as_deref(), diagnostics),
+        };
         let envoy = diagnostics.fail(envoy);
+        if settings.is_of_server() {
+            server::drop_envoys_settings(settings, diagnostics);
+        }
         let mut failures = diagnostics.failures.iter();
         if failures.any(|failure| failure.code.effect() == Effect::Skip) {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
-        let completes = context.in_job || pod.runs_to_completion();
         let sidecar = SidecarMode::try_new(settings.values().native_sidecar, completes, defaults);
         let sidecar = diagnostics.fail(sidecar);
         diagnostics.failures.extend(sidecar::name_conflicts(pod));
@@ -278,10 +293,13 @@ impl<'p, 'a> Parts<'p, 'a> {
             let failure = Code::ExistingHook.diagnostic(detail);
             diagnostics.failures.push(failure);
         }
-        envoy::check_envoy(container, diagnostics);
         let known = context.configuration(&envoy.name);
-        let admin =
-            admin_endpoint::find_admin(container, pod, settings, known.as_ref(), diagnostics);
+        let admin = if settings.is_of_server() {
+            AdminCandidates::default()
+        } else {
+            envoy::check_envoy(container, diagnostics);
+            admin_endpoint::find_admin(container, pod, settings, known.as_ref(), diagnostics)
+        };
         let socket = AdminSocketMount::covering(&admin, container, pod, defaults, diagnostics);
         let socket = diagnostics.fail(socket);
         ports.add_envoys(&admin, known.as_ref());

@@ -507,8 +507,13 @@ impl<'a> Container<'a> {
 
     /// Returns the TCP ports that the container declares.
     pub fn tcp_ports(&self) -> impl Iterator<Item = u16> {
-        let tcp = self.ports.iter().flatten().filter(|port| port.is_tcp());
+        let tcp = self.declared_tcp_ports();
         tcp.filter_map(|port| port.container_port)
+    }
+
+    /// Returns its declarations of TCP ports.
+    pub(super) fn declared_tcp_ports(&self) -> impl Iterator<Item = &ContainerPort<'a>> {
+        self.ports.iter().flatten().filter(|port| port.is_tcp())
     }
 
     /// Returns the ports that its probes call by number.
@@ -584,6 +589,10 @@ pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> Str
 // === impl ContainerPort ===
 
 impl ContainerPort<'_> {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
     fn is_tcp(&self) -> bool {
         matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
     }

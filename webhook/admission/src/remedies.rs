@@ -355,6 +355,11 @@ fn denials() -> Vec<Row> {
     let port = json!([{"containerPort": 8080}]);
     vec![
         (
+            Code::ServerNotDrained,
+            plain(json!({"server-container": "envoy"})),
+            vec![remove("server-container")],
+        ),
+        (
             Code::BadValue,
             plain(json!({"drain-timeout": "90"})),
             vec![set([("@drain-timeout", json!("90s"))])],

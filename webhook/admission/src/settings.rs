@@ -28,6 +28,8 @@ pub struct PodSettings {
     /// The settings that the drainer reads.
     pub drain: DrainSettings,
     pub envoy_container: ContainerName,
+    /// The container of a server that is no Envoy.
+    pub server_container: ContainerName,
     pub native_sidecar: NativeSidecar,
     /// What happens to a preStop hook of Envoy's container.
     pub existing_hook: ExistingHook,
@@ -63,6 +65,9 @@ pub enum SettingSource {
     /// Of a Job's pod, or one like it.
     #[strum(to_string = "run-to-completion default")]
     JobDefault,
+    /// Of a server that is no Envoy.
+    #[strum(to_string = "server default")]
+    ServerDefault,
     /// The next port that is free in the pod, since the default port is not.
     #[strum(to_string = "next free port")]
     NextFree,
@@ -88,12 +93,16 @@ pub struct SettingRow {
     pub source: SettingSource,
 }
 
-/// `envoy-container`; `None` if it is to be detected.
+/// `envoy-container`, which is detected where it is `None`, or `server-container`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerName(pub Option<String>);
 
 /// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
-const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
+const DETECTED: [&str; 3] = ["envoy-container", "server-container", "admin-address"];
+
+/// How long connections of a server are silent that count as idle: Envoy's default timeout of a route, which a stream that is
+/// silent for longer rarely has.
+const SERVER_IDLE_EXIT: Duration = Duration::from_secs(15);
 
 type Definition = SettingDefinition<PodSettings>;
 
@@ -101,6 +110,9 @@ static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     let first: Vec<Definition> = settings_table! {
         "envoy-container" "NAME" Never |s| s.envoy_container,
             "Name of Envoy's container, which may also be one that a later webhook adds.";
+        "server-container" "NAME" Never |s| s.server_container,
+            "Preview: name of the container of a server that is no Envoy, in a pod without one. A drain waits until the \
+             kernel knows nothing in flight on its ports.";
         "admin-address" "ADDRESS" Never |s| s.admin_address,
             flag("Address that drainers try before they search for Envoy's admin interface.")
             "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name. By default, the \
@@ -192,9 +204,14 @@ impl Settings {
 
     /// Turns an installation's defaults into the settings of a pod without annotations. One that serves only itself is a
     /// Job's, or runs to completion without a readiness probe.
-    fn for_pod(&self, serves_itself: bool) -> Self {
+    fn for_pod(&self, serves_itself: bool, is_server: bool) -> Self {
         let mut settings = self.clone();
         settings.values.native_sidecar = NativeSidecar::Auto;
+        if is_server {
+            settings.values.drain.timing.idle_exit = Some(SERVER_IDLE_EXIT);
+            let source = SettingSource::ServerDefault;
+            settings.sources.insert("idle-exit", source);
+        }
         if serves_itself {
             // The clients of such an Envoy are the containers of its pod, which have ended.
             settings.values.drain.timing.min_drain_duration = Duration::ZERO;
@@ -246,6 +263,31 @@ impl Settings {
             self.sources
                 .insert("drain-timeout", SettingSource::GracePeriod);
         }
+    }
+
+    /// Returns true for the pod of a server that is no Envoy.
+    pub(super) fn is_of_server(&self) -> bool {
+        self.values.server_container.0.is_some()
+    }
+
+    /// Resets all but what a server has too; `names` are those that are reset.
+    pub(super) fn drop_envoys(&mut self, names: &[&str]) {
+        self.sources.retain(|name, _| !names.contains(name));
+        let all = std::mem::take(&mut self.values);
+        self.values = PodSettings {
+            drain: DrainSettings {
+                port: all.drain.port,
+                timing: all.drain.timing,
+                ignore_listeners: all.drain.ignore_listeners,
+                ..DrainSettings::default()
+            },
+            server_container: all.server_container,
+            native_sidecar: all.native_sidecar,
+            existing_hook: all.existing_hook,
+            hooked_containers: all.hooked_containers,
+            resources: all.resources,
+            ..PodSettings::default()
+        };
     }
 
     /// Returns true if a drain waits for a replacement of the pod.
@@ -544,7 +586,7 @@ mod tests {
         for definition in all() {
             let mut values = PodSettings::default();
             let text = (definition.value)(&mut values).format();
-            let without = "envoy-container drain-strategy extra-lifecycle-hooks ignore-kernel";
+            let without = "envoy-container server-container drain-strategy extra-lifecycle-hooks ignore-kernel";
             if !without.split(' ').any(|name| name == definition.name) {
                 (definition.value)(&mut values).set(&text).unwrap();
             }

@@ -102,7 +102,8 @@ fn pod_warnings(
             let asks = defaults.drainer_api.as_ref().is_some_and(can_ask);
             let delay = plan.settings.values().drain.health_failure_delay;
             let sole = sole_pod_reason(kind, workload);
-            let sole = sole.filter(|_| delay == HealthFailureDelay::Auto && !asks);
+            let is_due = delay == HealthFailureDelay::Auto && !asks && !plan.is_of_server();
+            let sole = sole.filter(|_| is_due);
             warnings.extend(sole.map(|sole| Code::SolePod.diagnostic(sole)));
             return warnings;
         }

@@ -34,6 +34,8 @@ pub struct LintReport {
     pub envoys: usize,
     /// The number of their hooks.
     pub hooks: usize,
+    /// The number of hooks of servers in pods without an Envoy that only sleep.
+    pub sleeping: usize,
     /// The number of Envoys that have no hook and request no drainer.
     pub undrained: usize,
 }
@@ -139,6 +141,7 @@ impl LintReport {
                 script,
             };
             if !is_envoy && !view.drains() {
+                self.sleeping += usize::from(envoys.is_empty() && hook.is_sleep());
                 if container.name() == "istio-proxy" {
                     unknown("that of Istio's Envoy is for Istio's agent; see docs/moving/istio.md");
                 }
@@ -201,6 +204,33 @@ mod tests {
             let manifest = pod(annotations, lifecycle).to_string();
             report.add("edge.yaml", manifest.as_bytes(), true);
             assert_eq!((report.envoys, report.undrained), (1, want), "{manifest}");
+        }
+    }
+
+    #[test]
+    fn sleeping_hooks_are_counted_in_pods_without_an_envoy() {
+        let sleep = json!({"preStop": {"sleep": {"seconds": 5}}});
+        let app = |command: &[&str]| {
+            let hook = json!({"preStop": {"exec": {"command": command}}});
+            json!({"name": "app", "lifecycle": hook})
+        };
+        let slept = json!({"name": "app", "lifecycle": sleep});
+        for (containers, want) in [
+            (json!([slept]), 1),
+            (json!([app(&["sleep", "5"])]), 1),
+            (json!([app(&["sh", "-c", "sleep 5"])]), 1),
+            (json!([app(&["/stop"])]), 0),
+            (
+                json!([slept, {"name": "envoy", "image": "envoyproxy/envoy:v1.36.4"}]),
+                0,
+            ),
+        ] {
+            let mut report = LintReport::default();
+            let manifest = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "edge"}, "spec": {"containers": containers},
+            });
+            report.add("edge.yaml", manifest.to_string().as_bytes(), true);
+            assert_eq!(report.sleeping, want, "{manifest}");
         }
     }
 }

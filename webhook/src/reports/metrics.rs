@@ -1,6 +1,6 @@
 //! Metrics of reports. Labels are names of enums.
 
-use admission::Cut;
+use admission::{Cut, silent_connections};
 use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -33,6 +33,8 @@ metrics! {
             "What drains cut; connections if Envoy hides what they are used for; unknown counts drains without counts";
         disagreements: Family<Labels<1>, Counter>, "drain_disagreements",
             "Drains at whose end the kernel knew of more than Envoy's statistics, by what it knew";
+        silent_connections: Counter, "drain_silent_connections",
+            "Connections that drains of servers left open and silent: a stream among them was cut";
         replacement_waits: Family<Labels<1>, Counter>, "replacement_waits",
             "Waits for a replacement of a pod, by outcome";
         setup_warnings: Family<Labels<1>, Counter>, "setup_warnings",
@@ -105,6 +107,7 @@ impl Metrics {
                     .inc_by(number);
             }
         }
+        self.silent_connections.inc_by(silent_connections(drain));
         let more = drain.disagreement.unwrap_or_default();
         let numbers = [more.connections, more.unaccepted, more.undelivered_bytes];
         for (what, number) in DISAGREEMENTS.into_iter().zip(numbers) {

@@ -12,14 +12,9 @@ use crate::pod::{Container, DRAIN_PATHS, Hook, PodView};
 use crate::settings::{SettingSource, Settings, Switch};
 
 /// The addresses at which Envoy's admin interface may be. That of the annotation is the only one; otherwise the drainer
-/// searches, and asks these first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdminCandidates {
-    /// The most certain one.
-    pub first: AdminEndpoint,
-    /// The others, in the order in which they are asked.
-    pub others: Vec<AdminEndpoint>,
-}
+/// searches, and asks these first, in this order. A server that is no Envoy has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AdminCandidates(Vec<AdminEndpoint>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEndpoint {
@@ -194,22 +189,21 @@ fn address_in_hook(envoy: &Container<'_>) -> Option<AdminAddress> {
 // === impl AdminCandidates ===
 
 impl AdminCandidates {
-    /// Each of these addresses once, of which there is at least one.
-    fn of(found: Vec<AdminEndpoint>) -> Self {
+    /// Each of these addresses once.
+    pub(super) fn of(found: Vec<AdminEndpoint>) -> Self {
         let mut all: Vec<AdminEndpoint> = Vec::new();
         for candidate in found {
             if all.iter().all(|other| other.address != candidate.address) {
                 all.push(candidate);
             }
         }
-        let first = all.remove(0);
-        Self { first, others: all }
+        Self(all)
     }
 
     /// The annotation's address.
     pub fn annotated(&self) -> Option<&AdminAddress> {
-        let is_annotated = self.first.source == AdminAddressSource::Annotation;
-        is_annotated.then_some(&self.first.address)
+        let first = self.first()?;
+        (first.source == AdminAddressSource::Annotation).then_some(&first.address)
     }
 
     /// The addresses that are asked before the drainer searches; none if one is annotated.
@@ -223,7 +217,12 @@ impl AdminCandidates {
 
     /// All of them, in the order in which they are asked.
     pub fn iter(&self) -> impl Iterator<Item = &AdminEndpoint> {
-        [&self.first].into_iter().chain(&self.others)
+        self.0.iter()
+    }
+
+    /// The most certain one.
+    pub fn first(&self) -> Option<&AdminEndpoint> {
+        self.0.first()
     }
 }
 
@@ -391,7 +390,10 @@ mod tests {
             assert_eq!(found.join(" "), hints);
             let annotated = find_over(&envoy, Some("unix:@b"), manager, configuration).0;
             assert_eq!(annotated.annotated(), Some(&"unix:@b".parse().unwrap()));
-            assert_eq!((annotated.hints().count(), annotated.others), (0, vec![]));
+            assert_eq!(
+                (annotated.hints().count(), annotated.iter().count()),
+                (0, 1)
+            );
         }
         // In a list of arguments it would be two.
         let hints = find_over(&json!({}), None, &[], &with_admin("unix:@a,b")).0;
@@ -448,7 +450,8 @@ mod tests {
                 "lifecycle": {"preStop": hook},
             });
             let unknown = EnvoyConfiguration::default();
-            let first = find_over(&envoy, None, &[], &unknown).0.first;
+            let (found, _) = find_over(&envoy, None, &[], &unknown);
+            let first = found.first().cloned().unwrap();
             let by_hook =
                 (first.source == AdminAddressSource::ReplacedHook).then_some(first.address);
             assert_eq!(
@@ -471,7 +474,7 @@ mod tests {
             file: Some(("c".to_owned(), unreadable)),
         };
         let (found, warnings) = find_over(&json!({}), None, &[], &configuration);
-        assert_eq!(found.first.source, AdminAddressSource::Default);
+        assert_eq!(found.first().unwrap().source, AdminAddressSource::Default);
         let details = warnings.iter().map(|warning| &*warning.detail);
         let want = ["--config-yaml", "the ConfigMap `c`"].map(|source| {
             format!("the admin address in {source} cannot be read: it contains a variable; the drainer searches for it")

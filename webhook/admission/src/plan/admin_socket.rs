@@ -185,10 +185,7 @@ mod tests {
             source,
         };
         let mount = AdminSocketMount::covering(
-            &AdminCandidates {
-                first: endpoint,
-                others: Vec::new(),
-            },
+            &AdminCandidates::of(vec![endpoint]),
             &envoy,
             &pod,
             &defaults,

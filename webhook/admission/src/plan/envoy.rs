@@ -21,6 +21,9 @@ pub struct EnvoyContainer {
 pub enum EnvoyContainerSource {
     #[strum(to_string = "named by the annotation `envoy-container`")]
     Annotation,
+    /// It is a server, and no Envoy.
+    #[strum(to_string = "named by the annotation `server-container`")]
+    ServerContainer,
     #[strum(to_string = "named `envoy`")]
     Name,
     #[strum(to_string = "the only one whose program is Envoy")]
@@ -89,7 +92,8 @@ pub(super) fn find_envoy<'p, 'a>(
     };
     if let Some(name) = name {
         let container = pod.long_running(name);
-        let container = container.ok_or_else(|| container_not_found(pod, name))?;
+        let container =
+            container.ok_or_else(|| container_not_found(pod, "envoy-container", name))?;
         return Ok(envoy(EnvoyContainerSource::Annotation, container));
     }
     let all: Vec<_> = pod.long_running_containers().collect();
@@ -120,7 +124,16 @@ pub(super) fn find_envoy<'p, 'a>(
             let names = format_names(&all);
             let of_vendor = all.iter().find_map(|(_, it)| describe_vendor(it));
             let of_vendor = of_vendor.map_or_else(String::new, |vendor| format!("; {vendor}"));
-            let detail = format!("no Envoy found among the pod's containers: {names}{of_vendor}");
+            let sleeps = |it: &Container<'_>| it.short_hook().is_some_and(|hook| hook.is_sleep());
+            let sleeping = all.iter().find(|(_, it)| sleeps(it));
+            let sleeping = sleeping.map_or_else(String::new, |(_, it)| {
+                let name = it.name();
+                format!(
+                    "; `{name}` only sleeps before SIGTERM: `server-container: {name}` drains it"
+                )
+            });
+            let detail =
+                format!("no Envoy found among the pod's containers: {names}{of_vendor}{sleeping}");
             return Err(Code::NoEnvoy.diagnostic(detail));
         }
         None => {
@@ -191,7 +204,8 @@ pub(super) fn check_others(
         let is_proxy = runs_envoy(it) || is_mesh_proxy(it.name());
         is_proxy && at.list == ContainerList::Containers
     });
-    let is_named = source == EnvoyContainerSource::Annotation;
+    use EnvoyContainerSource::{Annotation, ServerContainer};
+    let is_named = matches!(source, Annotation | ServerContainer);
     let may_be_envoy =
         |it: &Container<'_>| it.name() == ENVOY || runs_envoy(it) || has_envoy_image(it);
     candidates.retain(|(_, it)| !is_named && may_be_envoy(it));
@@ -335,16 +349,17 @@ fn is_projects_image(container: &Container<'_>) -> bool {
 
 /// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
 /// by a later webhook, after which the API server calls this one again.
-fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
+/// Why the container that the annotation `key` names cannot be drained.
+pub(super) fn container_not_found(pod: &PodView<'_>, key: &str, name: &str) -> Diagnostic {
     let diagnostic = if pod.has_container(name) {
         let detail = "is an init container that exits before the others start";
-        Code::InitContainerEnds.diagnostic(format!("`envoy-container: {name}` {detail}"))
+        Code::InitContainerEnds.diagnostic(format!("`{key}: {name}` {detail}"))
     } else {
         let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
         let detail = format!("is not among the pod's containers so far: {names}");
-        Code::NoSuchContainer.diagnostic(format!("`envoy-container: {name}` {detail}"))
+        Code::NoSuchContainer.diagnostic(format!("`{key}: {name}` {detail}"))
     };
-    diagnostic.for_annotations(["envoy-container"])
+    diagnostic.for_annotations([key])
 }
 
 /// Returns true for the image `acme/my-envoy` or the container `edge-envoy`. An organization's name says nothing:

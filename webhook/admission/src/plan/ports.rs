@@ -138,13 +138,10 @@ mod tests {
     }
 
     fn candidates(admin: &str) -> AdminCandidates {
-        AdminCandidates {
-            first: AdminEndpoint {
-                address: admin.parse().unwrap(),
-                source: AdminAddressSource::Default,
-            },
-            others: Vec::new(),
-        }
+        AdminCandidates::of(vec![AdminEndpoint {
+            address: admin.parse().unwrap(),
+            source: AdminAddressSource::Default,
+        }])
     }
 
     #[test]

@@ -69,6 +69,15 @@ impl<'a> Hook<'a> {
         path.split('/').next()?.parse().ok()
     }
 
+    /// Returns true if it is a plain `sleep`.
+    pub fn is_sleep(&self) -> bool {
+        match self {
+            Self::Sleep { .. } => true,
+            Self::Exec { command } => command.join(" ").split(' ').any(|word| word == "sleep"),
+            Self::HttpGet(_) => false,
+        }
+    }
+
     /// Returns true for a request to the pod, or to the local host, without TLS and headers.
     pub(crate) fn gets(&self, path: &str, port: u16) -> bool {
         let Self::HttpGet(request) = self else {

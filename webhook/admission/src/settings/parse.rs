@@ -49,7 +49,10 @@ impl ParsedSettings {
         let warnings = lint_names(annotations.iter().map(|(key, _)| *key));
         let completes = in_job || pod.runs_to_completion();
         let serves_itself = in_job || completes && !pod.has_readiness_probe();
-        let base = defaults.settings.for_pod(serves_itself);
+        let is_server = annotations
+            .iter()
+            .any(|(key, _)| *key == "server-container");
+        let base = defaults.settings.for_pod(serves_itself, is_server);
         let mut parsed = Self {
             settings: base.clone(),
             bad_values: Vec::new(),

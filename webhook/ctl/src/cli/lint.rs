@@ -91,40 +91,37 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let LintReport {
-        findings,
-        messages,
-        envoys,
-        hooks,
-        undrained,
-        ..
-    } = &linted;
+    let findings = &linted.findings;
     let _ = print(&match args.output {
         LintFormat::Text => to_text(findings, args.color.is_enabled_for(&io::stdout())),
         LintFormat::Json => PrintableText::json(&json!({"findings": findings})),
         LintFormat::Sarif => PrintableText::json(&to_sarif(findings)),
     })?;
-    for (source, message) in messages {
+    for (source, message) in &linted.messages {
         report(message.display(source, false));
     }
     for error in &read_errors {
         report(format_args!("error: {error:#}"));
     }
-    let count = |severity| {
-        let of_severity = findings.iter().filter(|it| it.severity == severity);
-        of_severity.count()
-    };
+    let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
     let (found, warned) = (count(LintSeverity::Error), count(LintSeverity::Warning));
-    let undrained = match undrained {
+    let undrained = match linted.undrained {
         0 => String::new(),
-        _ => format!("; SIGTERM cuts the requests of {undrained} without a hook"),
+        count => format!("; SIGTERM cuts the requests of {count} without a hook"),
+    };
+    let sleeping = match linted.sleeping {
+        0 => String::new(),
+        count => {
+            let hooks = plural(count, "hook");
+            format!("; {hooks} of other servers only sleep: see docs/any-server.md")
+        }
     };
     report(format_args!(
-        "{}, {} in {} of {}{undrained}",
+        "{}, {} in {} of {}{undrained}{sleeping}",
         plural(found, "error"),
         plural(warned, "warning"),
-        plural(hooks, "hook"),
-        plural(envoys, "Envoy"),
+        plural(linted.hooks, "hook"),
+        plural(linted.envoys, "Envoy"),
     ));
     let is_complete = !has_left_out && read_errors.is_empty() && !linted.is_incomplete();
     let has_finding = found > 0 || args.strict && warned > 0;

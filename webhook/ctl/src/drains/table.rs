@@ -1,5 +1,7 @@
 //! The table of drains, with columns as wide as their longest value.
 
+use admission::silent_connections;
+
 use super::log::DrainLog;
 use super::record::DrainRecord;
 use crate::object_name::ObjectName;
@@ -40,10 +42,14 @@ const MAX_WIDTH: usize = 64;
 #[derive(Debug)]
 pub struct DrainTable(Vec<(Column, usize)>);
 
-/// What a drain cut; for the later ones of an Event, how many they are.
+/// What a drain cut, or else what a server had open; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
     match (&record.follows, record.drains) {
-        (None, _) => cell(record.cut),
+        (None, _) => {
+            let open = record.summary.as_ref().map_or(0, silent_connections);
+            let open = (open > 0).then(|| format!("{} open", plural(open, "silent connection")));
+            cell(record.cut.map(|cut| cut.to_string()).or(open))
+        }
         (Some(first), drains) => {
             format!("{} after that of {first}", plural(drains, "more drain"))
         }

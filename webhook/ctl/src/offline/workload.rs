@@ -4,8 +4,9 @@ use std::slice;
 
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{
-    CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext,
-    PodTemplate, PodView, WorkloadObject, already_injected, decide, misplaced, remove, token,
+    AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect,
+    PodContext, PodTemplate, PodView, WorkloadObject, already_injected, decide, misplaced, remove,
+    token,
 };
 use drainer::AdminAddress;
 use json_patch::jsonptr::Pointer;
@@ -266,7 +267,8 @@ impl WorkloadResult {
     /// Returns why a pod that gets a drainer is not drained; `None` if nothing is known of it.
     pub fn obstacle(&self) -> Option<&Diagnostic> {
         let plan = self.plan.as_ref()?;
-        let is_socket = matches!(plan.admin.first.address, AdminAddress::Path(_));
+        let is_socket = |it: &AdminEndpoint| matches!(it.address, AdminAddress::Path(_));
+        let is_socket = plan.admin.first().is_some_and(is_socket);
         self.warning(Code::NoAdmin).or_else(|| {
             let unreachable = self.warning(Code::SocketNotReachable);
             unreachable.filter(|_| is_socket)

@@ -136,8 +136,8 @@ fn plan(plan: &DrainPlan, prospect: Prospect) -> Value {
 fn admin(admin: &AdminCandidates) -> Value {
     let endpoint =
         |it: &AdminEndpoint| json!({"address": it.address.to_string(), "foundBy": it.source});
-    match admin.annotated() {
-        Some(_) => endpoint(&admin.first),
+    match admin.first().filter(|_| admin.annotated().is_some()) {
+        Some(annotated) => endpoint(annotated),
         None => json!({"hints": admin.iter().map(endpoint).collect::<Value>()}),
     }
 }

@@ -6,8 +6,8 @@ use admission::{
     SettingSource, ShutdownManager,
 };
 use anstyle::{AnsiColor, Style};
-use drainer::Config;
 use drainer::duration::format;
+use drainer::{Config, SettingValue};
 
 use super::timeline::{Prospect, TimelineEvent, planned, timeline};
 use crate::object_name::ObjectName;
@@ -149,21 +149,37 @@ fn render_reasons(
     }
 }
 
-/// Where the drainer finds Envoy's admin interface, if it can.
-fn describe_admin(plan: &DrainPlan, pod: &WorkloadResult) -> String {
+/// Where the drainer finds Envoy's admin interface, if it can; or the ports of a server.
+fn describe_admin(plan: &DrainPlan, pod: &WorkloadResult) -> (&'static str, String) {
     if let Some(obstacle) = pod.obstacle() {
-        return format!("none that the drainer can call ({})", obstacle.code);
+        let text = format!("none that the drainer can call ({})", obstacle.code);
+        return ("admin", text);
     }
     let describe = |it: &AdminEndpoint| format!("{} ({})", it.address, it.source);
-    or_else_found(&plan.drainer, plan.admin.iter().map(describe).collect())
+    source_row(&plan.drainer, plan.admin.iter().map(describe).collect())
 }
 
-/// The addresses that the drainer asks, and whether it searches after that.
-fn or_else_found(drainer: &Config, mut addresses: Vec<String>) -> String {
+/// Where the drainer learns what is in flight: the addresses that it asks, and whether it searches after that; or the ports of
+/// a server, and what is protected on them.
+fn source_row(drainer: &Config, mut addresses: Vec<String>) -> (&'static str, String) {
+    let ports = drainer.server_ports.format();
+    if !ports.is_empty() {
+        let never_idle = drainer.never_idle_ports.format();
+        let streams = drainer.settings.timing.idle_exit.map_or_else(
+            || "streams too".to_owned(),
+            |idle_exit| format!("streams until they are silent for {}", format(idle_exit)),
+        );
+        let to_their_end = match &*never_idle {
+            "" => String::new(),
+            ports => format!(", on {ports} to their end"),
+        };
+        let text = format!("{ports}: requests of HTTP/1 end, {streams}{to_their_end}");
+        return ("ports", text);
+    }
     let has_hints_alone = drainer.host_network || drainer.manager.is_some();
     let is_searched = drainer.admin_address.is_none() && !has_hints_alone;
     addresses.extend(is_searched.then(|| "found by the drainer".to_owned()));
-    addresses.join(", else ")
+    ("admin", addresses.join(", else "))
 }
 
 /// The rows of a plan: labels and texts.
@@ -187,13 +203,25 @@ fn plan_rows(plan: &DrainPlan, pod: &WorkloadResult) -> Vec<(&'static str, Strin
     let grace = if from == to {
         format!("{from}s, which is enough")
     } else if plan.extra_hooks.is_empty() {
-        format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown")
+        let drained = if plan.is_of_server() {
+            "the server"
+        } else {
+            "Envoy"
+        };
+        format!("{from}s → {to}s, to cover the drain and {drained}'s own shutdown")
     } else {
         format!("{from}s → {to}s, to cover the drain and then the other containers' own shutdown")
     };
     let mut rows = vec![
-        ("envoy", envoy),
-        ("admin", describe_admin(plan, pod)),
+        (
+            if plan.is_of_server() {
+                "server"
+            } else {
+                "envoy"
+            },
+            envoy,
+        ),
+        describe_admin(plan, pod),
         ("drainer", form),
         ("grace", grace),
     ];
@@ -288,7 +316,7 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     let admin = config.admin_address.iter().chain(&config.admin_hints);
     let admin = admin.map(ToString::to_string).collect();
     let rows = [
-        ("admin", or_else_found(config, admin)),
+        source_row(config, admin),
         ("drainer", form),
         ("image", drainer.image.clone()),
         ("grace", format!("{grace}s")),

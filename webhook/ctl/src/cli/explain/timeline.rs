@@ -80,7 +80,9 @@ pub(super) fn timeline(
         events.extend(drain(drainer, readiness_failure));
     }
     let grace = Duration::from_secs(grace.try_into().unwrap_or(0));
-    let text = "the grace period ends: SIGKILL if Envoy has not exited";
+    let is_server = !drainer.server_ports.is_empty();
+    let drained = if is_server { "the server" } else { "Envoy" };
+    let text = format!("the grace period ends: SIGKILL if {drained} has not exited");
     events.push(event(grace, "kill", text));
     events
 }
@@ -117,6 +119,7 @@ fn drain(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
     let wait = timing.wait_for_replacement;
     let quiet_limit = earliest + wait + MAX_QUIET_WAIT;
     let deadline = timing.time_limit();
+    let is_server = !drainer.server_ports.is_empty();
     let mut events = start(drainer, readiness_failure);
     let keeps_health = drainer.settings.health_failure_delay == HealthFailureDelay::End;
     let few = match drainer.settings.exit_at_connections {
@@ -138,10 +141,14 @@ fn drain(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
     }
     events.push(event(exit, "earliest", text));
     if let Some(idle_exit) = timing.idle_exit.filter(|_| !keeps_health) {
-        let text = format!(
-            "the earliest exit with idle HTTP connections left, if no request was active in the last {}",
-            format(idle_exit)
-        );
+        let last = format(idle_exit);
+        let text = if is_server {
+            format!("the earliest exit with silent connections left: no byte in the last {last}")
+        } else {
+            format!(
+                "the earliest exit with idle HTTP connections left, if no request was active in the last {last}"
+            )
+        };
         events.push(event(exit.max(idle_exit), "idle", text));
     }
     if !quiet_period.is_zero() {
@@ -152,13 +159,22 @@ fn drain(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
     // The deadline comes before all that would happen at or after it.
     events.retain(|event| event.at < deadline || event.name == "earliest");
     events.sort_by_key(|event| event.at);
-    let text = "the latest exit: Envoy closes the remaining connections";
+    let text = if is_server {
+        "the latest exit: SIGTERM to the server, whatever is in flight"
+    } else {
+        "the latest exit: Envoy closes the remaining connections"
+    };
     events.push(event(deadline, "deadline", text));
     events
 }
 
 /// The start of the hooks and of the drain, and what health checks see of it.
 fn start(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineEvent> {
+    if !drainer.server_ports.is_empty() {
+        let text =
+            "the preStop hooks start: the server serves on, and nothing tells its clients to leave";
+        return vec![event(Duration::ZERO, "hooks", text)];
+    }
     let settings = &drainer.settings;
     let drain_start = settings.timing.drain_delay;
     let wait = settings.timing.wait_for_replacement;
