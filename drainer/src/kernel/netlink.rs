@@ -59,7 +59,7 @@ fn open() -> io::Result<socket2::Socket> {
     socket2::Socket::new(Domain::from(AF_NETLINK), Type::DGRAM, protocol)
 }
 
-/// The ends of TCP sockets, which the kernel tells as they happen.
+/// A subscription to the kernel's destroy events of TCP sockets.
 #[derive(Debug)]
 pub(crate) struct SocketEnds(socket2::Socket);
 

@@ -20,7 +20,7 @@ use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::Config;
 use crate::settings::listener_selector::ListenerSelector;
 
-/// What the kernel has told of a server.
+/// A server's ports and connections, by the kernel's socket lists and destroy events.
 #[derive(Default)]
 pub(super) struct Server {
     /// The ports on which it has listened. Each with how long a connection is silent that rests; `None` if none rests.
@@ -29,7 +29,7 @@ pub(super) struct Server {
     connections: BTreeMap<u64, Connection>,
     /// How many have come so far.
     arrivals: u64,
-    /// Tells of those that end between two polls.
+    /// Destroy events of sockets, for connections that open and close between two polls.
     ends: Option<SocketEnds>,
 }
 
@@ -47,7 +47,7 @@ struct Connection {
 /// How long a connection must be silent of which it is unknown whether its last bytes were answered.
 const UNKNOWN_REST: Duration = Duration::from_secs(30);
 
-/// The kernel tells of the end of a socket at most so much later.
+/// The maximum delay between the last list with a socket and its destroy event.
 const END_DELAY: Duration = Duration::from_secs(5);
 
 // === impl Server ===

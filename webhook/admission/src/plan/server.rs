@@ -79,12 +79,13 @@ pub(super) fn ports(
     pod: &PodView<'_>,
     settings: &Settings,
 ) -> (Vec<ListenerSelector>, Vec<ListenerSelector>) {
+    if !settings.is_of_server() {
+        return (Vec::new(), Vec::new());
+    }
     let declared: Vec<_> = server.declared_tcp_ports().collect();
-    if !settings.is_of_server() || declared.is_empty() {
-        let all = settings
-            .is_of_server()
-            .then(|| ListenerSelector::Name(ALL_PORTS.to_owned()));
-        return (all.into_iter().collect(), Vec::new());
+    if declared.is_empty() {
+        let all = ListenerSelector::Name(ALL_PORTS.to_owned());
+        return (vec![all], Vec::new());
     }
     let scraped = pod.annotation(SCRAPED_PORT).filter(|_| declared.len() > 1);
     let scraped = scraped.and_then(|port| port.parse().ok());
