@@ -3,6 +3,7 @@
 
 mod netlink;
 mod proc_net;
+pub(crate) mod send_queues;
 pub(crate) mod socket;
 pub(crate) mod witness;
 

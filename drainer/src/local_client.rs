@@ -75,6 +75,8 @@ pub fn describe_status(status: &Progress) -> String {
     let open = status.remaining.as_ref();
     let number = |number: u64| number.to_string();
     let count = |count: Option<u64>| count.map_or_else(|| "unknown".to_owned(), number);
+    // Of a server, the kernel tells only what is in flight.
+    let envoys = open.filter(|it| it.in_flight.is_none());
     let kept = || "not failed yet (health-failure-delay)".into();
     let unseen = Some(status.unseen.join(", "));
     let json = |it| serde_json::json!(it).to_string();
@@ -92,9 +94,9 @@ pub fn describe_status(status: &Progress) -> String {
         ("counts", are_old.then(|| "of an earlier poll".into())),
         ("connections", open.map(|open| number(open.connections))),
         ("in flight", open.and_then(|it| it.in_flight).map(number)),
-        ("requests", open.map(|open| count(open.requests))),
-        ("upgrades", open.map(|open| count(open.upgrades))),
-        ("tcp", open.map(|open| count(open.tcp))),
+        ("requests", envoys.map(|open| count(open.requests))),
+        ("upgrades", envoys.map(|open| count(open.upgrades))),
+        ("tcp", envoys.map(|open| count(open.tcp))),
         ("http3", open.and_then(|it| it.http3).map(number)),
     ];
     let listeners = open.into_iter().flat_map(|open| &open.by_listener);

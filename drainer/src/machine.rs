@@ -11,6 +11,7 @@ pub(crate) mod termination;
 #[cfg(test)]
 mod tests;
 
+use std::future::pending;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl Machine {
             Decision::Drain(end) => self.drain(end).await?,
             // Any client can call a hook without a token, and a server has no health to fail.
             Decision::DrainSoftly(since)
-                if self.monitor.config.manager.is_none() && !self.monitor.is_server() =>
+                if self.monitor.config.manager.is_none() && !self.monitor.config.is_of_server() =>
             {
                 let Some(end) = self.drain_softly(since).await else {
                     self.answer_hooks(since);
@@ -292,6 +293,9 @@ impl Machine {
     }
 
     async fn until_live(&mut self) {
+        if self.monitor.config.is_of_server() {
+            return pending().await;
+        }
         while self.monitor.ping().await != Ok(Some(true)) {
             // Short, since a pod that ends meanwhile is not drained.
             sleep(REFUSAL_POLL_PAUSE).await;

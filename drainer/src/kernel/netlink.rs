@@ -9,6 +9,7 @@ use netlink_packet_core::{NetlinkBuffer, NlasIterator, Parseable};
 use netlink_packet_sock_diag::inet::InetResponseHeader;
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::{INET_DIAG_INFO, SOCK_DIAG_BY_FAMILY};
+use rustix::io::Errno;
 use rustix::net::{bind, netlink::SocketAddrNetlink};
 use socket2::{Domain, Protocol, Type};
 
@@ -77,10 +78,20 @@ impl SocketEnds {
     /// Takes those since the last call; `None` if the kernel has dropped some, which its buffer did not hold.
     pub(crate) fn take(&mut self) -> Option<Vec<Socket>> {
         let (mut buffer, mut ended) = (vec![0; READ_BUFFER], Vec::new());
+        let mut is_complete = true;
         loop {
             match self.0.read(&mut buffer) {
-                Ok(received) => _ = read_messages(&buffer[..received], &mut ended)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(ended),
+                Ok(received) => match read_messages(&buffer[..received], &mut ended) {
+                    Some(false) => {}
+                    _ => return None,
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return is_complete.then_some(ended);
+                }
+                // What the buffer holds is still to be read: it is older than what was dropped.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {
+                    is_complete = false;
+                }
                 Err(_) => return None,
             }
         }

@@ -1,13 +1,13 @@
 //! The kernel as the second witness of a drain: whether its sockets agree with Envoy's statistics that nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use tokio::time::Instant;
 
+use super::send_queues::SendQueues;
 use super::socket::{Socket, SocketState};
 use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
@@ -26,9 +26,7 @@ pub(crate) struct ListenAddresses {
 /// What the kernel has told before.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
-    /// Since when the send queues of connections are the same, by their addresses and a number that changes with each
-    /// acknowledgement.
-    send_queues: BTreeMap<(AdminAddress, Option<SocketAddr>, u64), Instant>,
+    send_queues: SendQueues,
 }
 
 /// What the kernel tells of the counted listeners' connections.
@@ -65,9 +63,6 @@ pub enum SoleWitness {
     Kernel,
 }
 
-/// A client that has acknowledged nothing for so long reads no more.
-pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
-
 // === impl Witness ===
 
 impl Witness {
@@ -99,7 +94,7 @@ impl Witness {
         let now = Instant::now();
         let compared = addresses.all.as_ref().unwrap_or(&addresses.counted);
         let (mut accepted, mut unaccepted, mut undelivered, mut undelivered_bytes) = (0, 0, 0, 0);
-        let mut send_queues = BTreeMap::new();
+        self.send_queues.start_list();
         for socket in sockets {
             let Some(listener) = owner(&socket.local).filter(is_envoys) else {
                 continue;
@@ -109,18 +104,10 @@ impl Witness {
                 continue;
             }
             unaccepted += socket.waiting();
-            let bytes = socket.unacknowledged();
-            if bytes > 0 && socket.state != SocketState::Listen {
-                let progress = socket.tcp.map_or(bytes, |tcp| tcp.acknowledged);
-                let queue = (socket.local.clone(), socket.peer, progress);
-                let since = *self.send_queues.get(&queue).unwrap_or(&now);
-                send_queues.insert(queue, since);
-                let is_moving = now < since + STALLED_AFTER;
-                undelivered += u64::from(is_moving);
-                undelivered_bytes += if is_moving { bytes } else { 0 };
-            }
+            let bytes = self.send_queues.add(socket, now);
+            undelivered += u64::from(bytes > 0);
+            undelivered_bytes += bytes;
         }
-        self.send_queues = send_queues;
         let above = |number, value| if number > allowed { value } else { 0 };
         let disagreement = Disagreement {
             connections: accepted.saturating_sub(envoy),
@@ -149,6 +136,8 @@ mod tests {
 
     use super::*;
     use crate::kernel::list;
+    use crate::kernel::send_queues::STALLED_AFTER;
+    use std::time::Duration;
 
     fn at(addresses: impl IntoIterator<Item = AdminAddress>) -> ListenAddresses {
         ListenAddresses {

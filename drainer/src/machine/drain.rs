@@ -191,7 +191,7 @@ impl Drain {
             waited = wait => self.replacement = waited,
             outcome = self.poll_until_ended(monitor) => return Some(outcome),
         }
-        if monitor.is_server() {
+        if monitor.config.is_of_server() {
             return None;
         }
         let delay = match monitor.config.settings.health_failure_delay {
@@ -252,7 +252,7 @@ impl Drain {
     /// Makes the calls that are due, until Envoy does not respond. Returns false if it has not responded to one.
     async fn make_due_calls(&mut self, monitor: &mut Monitor) -> bool {
         let phase = monitor.progress.borrow().phase;
-        if monitor.is_server() {
+        if monitor.config.is_of_server() {
             if phase == DrainPhase::Draining {
                 self.history.start(Instant::now(), false);
             }

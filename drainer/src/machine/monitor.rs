@@ -76,9 +76,8 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 impl Monitor {
     /// A monitor that publishes the `progress`.
     pub(crate) fn new(config: &Config, progress: watch::Sender<Progress>) -> Self {
-        let is_server = !config.server_ports.is_empty();
         let probes = config.readiness_probes.iter().copied();
-        let probes = probes.filter(|it| is_server && config.serves(it.port, true));
+        let probes = probes.filter(|it| config.is_of_server() && config.serves(it.port, true));
         Self {
             calls: EnvoyCalls::default(),
             client: AdminClient::new(config),
@@ -107,12 +106,6 @@ impl Monitor {
         self.config.apply_manager_flags(flags);
         self.rules.timing = self.config.settings.timing;
         self.rules.exit_at_connections = self.config.settings.exit_at_connections;
-    }
-
-    /// Returns true if the pod has a server in place of an Envoy: the kernel alone tells what is in flight, and nothing tells
-    /// its clients to leave.
-    pub(super) fn is_server(&self) -> bool {
-        !self.config.server_ports.is_empty()
     }
 
     /// Makes a call that changes Envoy, and notes in [`Monitor::calls`] how Envoy has responded.
@@ -145,7 +138,7 @@ impl Monitor {
     /// not failed, by `/server_info`, which takes the same time in any Envoy, or else by its statistics; `None` if that is
     /// unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
-        if self.is_server() {
+        if self.config.is_of_server() {
             self.poll_server()?;
             self.rules.has_responded = true;
             self.live_at = Some(Instant::now());
@@ -263,12 +256,15 @@ impl Monitor {
 
     /// Makes an inspection due now, since Envoy may be another one.
     pub(crate) fn request_inspection(&mut self) {
-        self.inspect_at = (!self.is_server()).then(Instant::now);
+        self.inspect_at = (!self.config.is_of_server()).then(Instant::now);
     }
 
-    /// Counts what the kernel knows to be open on a server's ports.
+    /// Counts what the kernel knows to be open on the ports of a server, or of an Envoy without an admin interface.
     fn poll_server(&mut self) -> Result<Snapshot, CallError> {
         let started = Instant::now();
+        if self.progress.borrow().phase != DrainPhase::Standby {
+            self.server.subscribe();
+        }
         let polled = self.server.poll(&self.config);
         self.listing_pause = started.elapsed() * LISTING_PAUSE_FACTOR;
         polled
@@ -278,7 +274,7 @@ impl Monitor {
     /// agrees.
     pub(crate) async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
-        let is_server = self.is_server();
+        let is_server = self.config.is_of_server();
         let polled = if is_server {
             self.poll_server()
         } else {
@@ -337,7 +333,7 @@ impl Monitor {
 
     /// Returns false if nothing is left by the last poll, but something by the kernel's sockets.
     pub(crate) fn confirms(&mut self, outcome: DrainOutcome, history: &mut DrainHistory) -> bool {
-        if self.is_server() || !matches!(outcome, DrainOutcome::Drained | DrainOutcome::Idle) {
+        if !matches!(outcome, DrainOutcome::Drained | DrainOutcome::Idle) {
             return true;
         }
         match self.observe(history) {

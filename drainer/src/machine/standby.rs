@@ -62,7 +62,7 @@ impl Standby {
 
     /// Runs until it is dropped.
     pub(crate) async fn run<T>(&mut self, monitor: &mut Monitor) -> T {
-        if monitor.is_server() {
+        if monitor.config.is_of_server() {
             return self.watch_server(monitor).await;
         }
         loop {
@@ -129,9 +129,9 @@ impl Standby {
     fn warn_of_unreadable_admin(&mut self, monitor: &Monitor, error: &CallError) {
         let age = self.started_at.elapsed();
         let (kind, remedy) = match error {
+            _ if monitor.config.is_of_server() => (SetupWarningKind::ServerNotListening, DECLARE),
             CallError::Ambiguous(_) => (SetupWarningKind::AdminAmbiguous, ANNOTATE),
             CallError::Http(PermissionDenied) => (SetupWarningKind::AdminUnreadable, ADMIT),
-            CallError::NotServing => (SetupWarningKind::ServerNotListening, DECLARE),
             error if error.is_absence() => (SetupWarningKind::AdminNone, ANNOTATE_OTHER),
             _ => (SetupWarningKind::AdminUnreadable, ANNOTATE_OTHER),
         };

@@ -221,9 +221,23 @@ impl Config {
         errors.is_empty().then_some(config).ok_or(errors)
     }
 
+    /// Returns true if the pod has a server in place of an Envoy: the kernel alone tells what is in flight, and nothing tells
+    /// its clients to leave.
+    pub fn is_of_server(&self) -> bool {
+        !self.server_ports.is_empty()
+    }
+
     /// Returns true if the port is one of a server, which `is_public` if it is not on loopback. Where an Envoy has no admin
     /// interface, all those count.
     pub(crate) fn serves(&self, port: NonZeroU16, is_public: bool) -> bool {
+        let settings = &self.settings;
+        if port == settings.port
+            || settings
+                .ignore_listeners
+                .contains(&ListenerSelector::Port(port))
+        {
+            return false;
+        }
         let is_port = |it: &ListenerSelector| *it == ListenerSelector::Port(port);
         let is_name = |it: &ListenerSelector| matches!(it, ListenerSelector::Name(_));
         let ports = &self.server_ports;

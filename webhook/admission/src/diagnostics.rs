@@ -188,7 +188,8 @@ codes! {
         "The flags for the annotation `add-admin` cannot be added to Envoy's arguments.",
         "add `admin` to Envoy's configuration, and remove the annotation";
     ServerNotDrained = 33, Denial,
-        "The annotation `server-container` is for a pod with its own network that runs no Envoy and does not complete.",
+        "The annotation `server-container` is for a pod with its own network that runs no Envoy, does not complete, and has a \
+         port that is not ignored.",
         "remove the annotation; beside an Envoy, name the server in `extra-lifecycle-hooks` in its place",
         due to "server-container";
 
@@ -217,7 +218,8 @@ codes! {
         "remove the annotations of the drainer's resources";
     EnvoyGuessed = 57, Assumption,
         "A container was taken for Envoy on weak evidence.",
-        "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none",
+        "annotate `envoy-container` with the name of Envoy's container; for another server, see `server-container` in \
+         docs/any-server.md; or remove `inject`",
         due to "envoy-container";
     OtherPort = 58, Warning,
         "The drainer's default port is in use in the pod. The next free port is used.",

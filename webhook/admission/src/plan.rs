@@ -13,7 +13,7 @@ mod sidecar;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use drainer::{Config, MAX_DURATION, Token, WebhookAccess};
+use drainer::{Config, ListenerSelector, MAX_DURATION, Token, WebhookAccess};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -118,6 +118,8 @@ struct Parts<'p, 'a> {
     is_envoy_moved: bool,
     /// The other containers that wait for the drain.
     hooked: Vec<FoundContainer<'p, 'a>>,
+    /// The ports of a server, and those on which no connection is idle.
+    server_ports: (Vec<ListenerSelector>, Vec<ListenerSelector>),
     webhook: WebhookAccess,
 }
 
@@ -177,7 +179,7 @@ impl DrainPlan {
             diagnostics.warn(Code::SharedHostPort.diagnostic(detail));
         }
         let ended_at_once = parts.ended_at_once(pod);
-        let (server_ports, never_idle_ports) = server::ports(parts.container, pod, &settings);
+        let (server_ports, never_idle_ports) = parts.server_ports;
         let drainer = Config {
             admin_address: parts.admin.annotated().cloned(),
             admin_hints: parts.admin.hints().cloned().collect(),
@@ -316,6 +318,7 @@ impl<'p, 'a> Parts<'p, 'a> {
         let hooked = diagnostics.fail(hooked);
         let webhook = sidecar::webhook_access(pod, settings, defaults, diagnostics);
         let webhook = diagnostics.fail(webhook);
+        let server_ports = diagnostics.fail(server::ports(container, pod, settings));
         if !diagnostics.failures.is_empty() {
             return None;
         }
@@ -329,6 +332,7 @@ impl<'p, 'a> Parts<'p, 'a> {
             added_args: added_args?,
             is_envoy_moved,
             hooked: hooked?,
+            server_ports: server_ports?,
             webhook: webhook?,
         })
     }

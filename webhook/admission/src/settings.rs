@@ -207,8 +207,9 @@ impl Settings {
     fn for_pod(&self, serves_itself: bool, is_server: bool) -> Self {
         let mut settings = self.clone();
         settings.values.native_sidecar = NativeSidecar::Auto;
-        if is_server {
-            settings.values.drain.timing.idle_exit = Some(SERVER_IDLE_EXIT);
+        let idle_exit = &mut settings.values.drain.timing.idle_exit;
+        if is_server && idle_exit.is_some_and(|it| it < SERVER_IDLE_EXIT) {
+            *idle_exit = Some(SERVER_IDLE_EXIT);
             let source = SettingSource::ServerDefault;
             settings.sources.insert("idle-exit", source);
         }

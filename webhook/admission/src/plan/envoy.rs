@@ -129,7 +129,7 @@ pub(super) fn find_envoy<'p, 'a>(
             let sleeping = sleeping.map_or_else(String::new, |(_, it)| {
                 let name = it.name();
                 format!(
-                    "; `{name}` only sleeps before SIGTERM: `server-container: {name}` drains it"
+                    "; `{name}` only sleeps before SIGTERM: `server-container: {name}` with `existing-hook: replace` drains it"
                 )
             });
             let detail =

@@ -37,13 +37,13 @@ pub(super) fn find_server<'p, 'a>(
     let envoys = known_envoys(pod);
     let obstacle = match () {
         () if pod.uses_host_network() => {
-            "on a node's network, where other pods' connections look the same"
+            Some("on a node's network, where other pods' connections look the same")
         }
-        () if completes => "in a pod that runs to completion, whose server ends with it",
-        () if !envoys.is_empty() => "beside an Envoy, through which its clients leave",
-        () => "",
+        () if completes => Some("in a pod that runs to completion, whose server ends with it"),
+        () if !envoys.is_empty() => Some("beside an Envoy, through which its clients leave"),
+        () => None,
     };
-    if !obstacle.is_empty() {
+    if let Some(obstacle) = obstacle {
         let detail = format!("the server `{name}` cannot be drained {obstacle}");
         return Err(Code::ServerNotDrained.diagnostic(detail));
     }
@@ -74,30 +74,37 @@ pub(super) fn drop_envoys_settings(settings: &mut Settings, diagnostics: &mut Di
 
 /// The ports of a server whose connections a drain waits for, and those of them on which none is idle; none for an Envoy. They
 /// are the declared ones, or else all. A port of metrics does not count beside others, since a scraper that stays never rests.
+///
+/// # Errors
+/// If none of the declared ones counts.
 pub(super) fn ports(
     server: &Container<'_>,
     pod: &PodView<'_>,
     settings: &Settings,
-) -> (Vec<ListenerSelector>, Vec<ListenerSelector>) {
+) -> Result<(Vec<ListenerSelector>, Vec<ListenerSelector>), Diagnostic> {
     if !settings.is_of_server() {
-        return (Vec::new(), Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     }
     let declared: Vec<_> = server.declared_tcp_ports().collect();
     if declared.is_empty() {
         let all = ListenerSelector::Name(ALL_PORTS.to_owned());
-        return (vec![all], Vec::new());
+        return Ok((vec![all], Vec::new()));
     }
     let scraped = pod.annotation(SCRAPED_PORT).filter(|_| declared.len() > 1);
     let scraped = scraped.and_then(|port| port.parse().ok());
     let ignored = &settings.values().drain.ignore_listeners;
     let is_served = |port: &&ContainerPort<'_>| {
         let name = ListenerSelector::Name(port.name().to_owned());
-        !ignored.contains(&name) && port.container_port != scraped
-    };
-    let selector = |port: &ContainerPort<'_>| {
-        NonZeroU16::new(port.container_port?).map(ListenerSelector::Port)
+        let is_ignored =
+            ignored.contains(&name) || selector(port).is_none_or(|it| ignored.contains(&it));
+        !is_ignored && port.container_port != scraped
     };
     let served: Vec<_> = declared.into_iter().filter(is_served).collect();
+    if served.is_empty() {
+        let name = server.name();
+        let detail = format!("the server `{name}` has no other port than those that are ignored");
+        return Err(Code::ServerNotDrained.diagnostic(detail));
+    }
     let is_idle_exit_annotated = settings.source("idle-exit") == SettingSource::Annotation;
     let may_stream = |port: &&&ContainerPort<'_>| {
         let mut streams = STREAMS.iter();
@@ -105,14 +112,18 @@ pub(super) fn ports(
     };
     let streams = served.iter().filter(may_stream);
     let never_idle = streams.filter_map(|port| selector(port)).collect();
-    (
-        served.into_iter().filter_map(selector).collect(),
-        never_idle,
-    )
+    let served = served.into_iter().filter_map(selector).collect();
+    Ok((served, never_idle))
+}
+
+fn selector(port: &ContainerPort<'_>) -> Option<ListenerSelector> {
+    NonZeroU16::new(port.container_port?).map(ListenerSelector::Port)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -122,7 +133,7 @@ mod tests {
     use drainer::{SettingValue, Token};
 
     /// Decides on a pod with the container `app`, which has these ports, and with these changes of its spec.
-    fn decision(annotations: &Value, ports: &Value, spec: &Value) -> Decision {
+    fn decision(annotations: &Value, ports: &Value, spec: &Value, defaults: &Defaults) -> Decision {
         let mut pod = json!({
             "metadata": {"annotations": {
                 "envoy-drainer.dev/inject": "true", "envoy-drainer.dev/server-container": "app",
@@ -139,11 +150,12 @@ mod tests {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
         let context = PodContext::new(Some("shop"), Token(1));
-        decide(&pod, &context, &Defaults::new("drainer", "envoy-drainer"))
+        decide(&pod, &context, defaults)
     }
 
     fn injected(annotations: &Value, ports: &Value) -> (Box<DrainPlan>, Vec<Code>) {
-        match decision(annotations, ports, &json!({})) {
+        let defaults = Defaults::new("drainer", "envoy-drainer");
+        match decision(annotations, ports, &json!({}), &defaults) {
             Decision::Inject { plan, warnings, .. } => {
                 let codes = warnings.iter().map(|warning| warning.code);
                 (plan, codes.collect())
@@ -180,6 +192,12 @@ mod tests {
             ),
             (scraped.clone(), ports(&[http, metrics]), "80", ""),
             (scraped, ports(&[metrics]), "90", ""),
+            (
+                json!({"@ignore-listeners": "81"}),
+                ports(&[http, grpc]),
+                "80",
+                "",
+            ),
         ];
         for (annotations, declared, want, never_idle) in table {
             let (plan, _) = injected(&annotations, &declared);
@@ -204,6 +222,27 @@ mod tests {
         assert!(!has("--admin"), "{args:?}");
         assert_eq!((codes, plan.envoy.name.as_str()), (vec![], "app"));
         assert!(plan.hook.http_get.is_some() && plan.added_args.is_empty());
+    }
+
+    #[test]
+    fn longer_idle_exit_of_the_installation_is_kept() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (of_installation, want) in [
+            (seconds(7), seconds(15)),
+            (seconds(60), seconds(60)),
+            (None, None),
+        ] {
+            let mut defaults = Defaults::new("drainer", "envoy-drainer");
+            let mut values = defaults.settings.values().clone();
+            values.drain.timing.idle_exit = of_installation;
+            defaults.settings = Settings::try_new(values).unwrap();
+            match decision(&json!({}), &json!([]), &json!({}), &defaults) {
+                Decision::Inject { plan, .. } => {
+                    assert_eq!(plan.settings.timing().idle_exit, want);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]
@@ -233,15 +272,32 @@ mod tests {
     fn pod_whose_server_cannot_be_drained_is_denied() {
         let app = json!({"name": "app", "image": "nginx"});
         let envoy = json!({"name": "envoy", "image": "envoyproxy/envoy:v1.36.4"});
-        for (spec, obstacle) in [
-            (json!({"hostNetwork": true}), "on a node's network"),
+        let (ignores, none) = (json!({"@ignore-listeners": "80"}), json!({}));
+        for (annotations, spec, obstacle) in [
+            (&none, json!({"hostNetwork": true}), "on a node's network"),
             (
+                &none,
                 json!({"restartPolicy": "Never"}),
                 "in a pod that runs to completion",
             ),
-            (json!({"containers": [app, envoy]}), "beside an Envoy"),
+            (
+                &none,
+                json!({"containers": [app, envoy]}),
+                "beside an Envoy",
+            ),
+            (
+                &ignores,
+                none.clone(),
+                "no other port than those that are ignored",
+            ),
         ] {
-            match decision(&json!({}), &json!([]), &spec) {
+            let defaults = Defaults::new("drainer", "envoy-drainer");
+            match decision(
+                annotations,
+                &json!([{"containerPort": 80}]),
+                &spec,
+                &defaults,
+            ) {
                 Decision::Deny { reasons, .. } => {
                     assert_eq!(reasons.len(), 1);
                     assert_eq!(reasons[0].code, Code::ServerNotDrained);

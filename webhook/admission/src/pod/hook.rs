@@ -69,11 +69,20 @@ impl<'a> Hook<'a> {
         path.split('/').next()?.parse().ok()
     }
 
-    /// Returns true if it is a plain `sleep`.
+    /// Returns true if it is a plain `sleep`, perhaps by a shell.
     pub fn is_sleep(&self) -> bool {
         match self {
             Self::Sleep { .. } => true,
-            Self::Exec { command } => command.join(" ").split(' ').any(|word| word == "sleep"),
+            Self::Exec { command } => {
+                let words: Vec<_> = match &command[..] {
+                    [_, flag, script] if flag.starts_with('-') && flag.ends_with('c') => {
+                        script.split_whitespace().collect()
+                    }
+                    words => words.iter().map(|word| &**word).collect(),
+                };
+                matches!(words[..], [name, time] | ["exec", name, time]
+                    if name.ends_with("sleep") && !time.contains([';', '&', '|']))
+            }
             Self::HttpGet(_) => false,
         }
     }
@@ -91,5 +100,30 @@ impl<'a> Hook<'a> {
                 None | Some("" | "127.0.0.1" | "localhost")
             )
             && request.http_headers.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn commands_that_do_more_than_sleep_are_no_sleep() {
+        let table = [
+            (json!(["sleep", "15"]), true),
+            (json!(["/bin/sleep", "15"]), true),
+            (json!(["/bin/sh", "-c", "sleep 15"]), true),
+            (json!(["bash", "-ec", "exec sleep $WAIT"]), true),
+            (json!(["sh", "-c", "nginx -s quit; sleep 15"]), false),
+            (json!(["sh", "-c", "sleep 15; nginx -s quit"]), false),
+            (json!(["nginx", "-s", "quit"]), false),
+        ];
+        for (command, want) in table {
+            let hook = json!({ "exec": { "command": command } }).to_string();
+            let hook: &RawValue = serde_json::from_str(&hook).unwrap();
+            assert_eq!(Hook::parse(hook).unwrap().is_sleep(), want, "{command}");
+        }
     }
 }

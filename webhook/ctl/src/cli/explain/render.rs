@@ -162,18 +162,25 @@ fn describe_admin(plan: &DrainPlan, pod: &WorkloadResult) -> (&'static str, Stri
 /// Where the drainer learns what is in flight: the addresses that it asks, and whether it searches after that; or the ports of
 /// a server, and what is protected on them.
 fn source_row(drainer: &Config, mut addresses: Vec<String>) -> (&'static str, String) {
-    let ports = drainer.server_ports.format();
-    if !ports.is_empty() {
-        let never_idle = drainer.never_idle_ports.format();
-        let streams = drainer.settings.timing.idle_exit.map_or_else(
-            || "streams too".to_owned(),
-            |idle_exit| format!("streams until they are silent for {}", format(idle_exit)),
-        );
-        let to_their_end = match &*never_idle {
-            "" => String::new(),
-            ports => format!(", on {ports} to their end"),
+    if drainer.is_of_server() {
+        let (ports, never_idle) = (&drainer.server_ports, &drainer.never_idle_ports);
+        let idle_exit = drainer.settings.timing.idle_exit;
+        let streams = match idle_exit.filter(|_| never_idle != ports) {
+            None => "streams too".to_owned(),
+            Some(idle_exit) => {
+                let on = never_idle.format();
+                let on = if on.is_empty() {
+                    on
+                } else {
+                    format!(", on {on} to their end")
+                };
+                format!(
+                    "streams until they are silent for {}{on}",
+                    format(idle_exit)
+                )
+            }
         };
-        let text = format!("{ports}: requests of HTTP/1 end, {streams}{to_their_end}");
+        let text = format!("{}: requests of HTTP/1 end, {streams}", ports.format());
         return ("ports", text);
     }
     let has_hints_alone = drainer.host_network || drainer.manager.is_some();

@@ -80,8 +80,11 @@ pub(super) fn timeline(
         events.extend(drain(drainer, readiness_failure));
     }
     let grace = Duration::from_secs(grace.try_into().unwrap_or(0));
-    let is_server = !drainer.server_ports.is_empty();
-    let drained = if is_server { "the server" } else { "Envoy" };
+    let drained = if drainer.is_of_server() {
+        "the server"
+    } else {
+        "Envoy"
+    };
     let text = format!("the grace period ends: SIGKILL if {drained} has not exited");
     events.push(event(grace, "kill", text));
     events
@@ -119,7 +122,7 @@ fn drain(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
     let wait = timing.wait_for_replacement;
     let quiet_limit = earliest + wait + MAX_QUIET_WAIT;
     let deadline = timing.time_limit();
-    let is_server = !drainer.server_ports.is_empty();
+    let is_server = drainer.is_of_server();
     let mut events = start(drainer, readiness_failure);
     let keeps_health = drainer.settings.health_failure_delay == HealthFailureDelay::End;
     let few = match drainer.settings.exit_at_connections {
@@ -140,7 +143,9 @@ fn drain(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
         }
     }
     events.push(event(exit, "earliest", text));
-    if let Some(idle_exit) = timing.idle_exit.filter(|_| !keeps_health) {
+    let is_never_idle = is_server && drainer.never_idle_ports == drainer.server_ports;
+    let can_idle = !keeps_health && !is_never_idle;
+    if let Some(idle_exit) = timing.idle_exit.filter(|_| can_idle) {
         let last = format(idle_exit);
         let text = if is_server {
             format!("the earliest exit with silent connections left: no byte in the last {last}")
@@ -170,7 +175,7 @@ fn drain(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineE
 
 /// The start of the hooks and of the drain, and what health checks see of it.
 fn start(drainer: &Config, readiness_failure: Option<Duration>) -> Vec<TimelineEvent> {
-    if !drainer.server_ports.is_empty() {
+    if drainer.is_of_server() {
         let text =
             "the preStop hooks start: the server serves on, and nothing tells its clients to leave";
         return vec![event(Duration::ZERO, "hooks", text)];
