@@ -118,6 +118,10 @@ servers: ## Measure what rollouts of servers without an Envoy lose; RUNS=5, and 
 	rm -f docs/measured/servers.json
 	@RUNS=$(RUNS) $(MAKE) --no-print-directory e2e ONLY="server-proxy server-envoy server-kept"
 
+.PHONY: streams
+streams: ## Measure what silent clients of servers without an Envoy lose; RUNS=5
+	RUNS=$(RUNS) cargo run --locked --quiet --package tests --bin streams
+
 .PHONY: pictures
 pictures: ## Draw the pictures of the pages from the figures in docs/measured
 	cargo run --locked --quiet --package tests --bin pictures

@@ -110,6 +110,7 @@ fn render(marker: &str) -> Result<String> {
         "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
         "peers.json" => render_peers(rest),
         "servers.json" => server_report::table(),
+        "streams.json" => server_report::streams(),
         "soak.json" => Ok(figures::read::<SoakReport>("soak")?.text()),
         _ => bail!("nothing renders {file}"),
     }

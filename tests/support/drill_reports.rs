@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use drill::report::{ClientReport, DrillReport};
 
 use crate::figures;
-use crate::table::Table;
+use crate::table::{Table, failed_of};
 
 /// A way to end a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
@@ -105,7 +105,7 @@ pub fn overview() -> Result<String> {
             match (setting, end) {
                 // It does not offer HTTP/3.
                 (Setting::Http3, PodEnd::Contour) => "–".to_owned(),
-                _ => cell(report.failed, report.sent),
+                _ => failed_of(report.failed, report.sent),
             }
         });
         table.add(end.name(), cells);
@@ -124,17 +124,10 @@ pub fn table(setting: Setting) -> Result<String> {
     let mut table = Table::new(CORNER, clients.chain(["pods gone after"]));
     for (end, report) in &reports {
         let clients = report.clients.iter();
-        let cells = clients.map(|ClientReport { failed, sent, .. }| cell(*failed, *sent));
+        let cells = clients.map(|ClientReport { failed, sent, .. }| failed_of(*failed, *sent));
         table.add(end.name(), cells.chain([ends(report)]));
     }
     Ok(table.to_string())
-}
-
-fn cell(failed: u64, sent: u64) -> String {
-    match failed {
-        0 => format!("0 of {sent}"),
-        failed => format!("**{failed}** of {sent}"),
-    }
 }
 
 /// The shortest and the longest end.

@@ -1,4 +1,5 @@
-//! The runs of `make servers`: what rollouts of servers that are no Envoy lose, by how their pods end.
+//! What clients lose of servers that are no Envoy, by how their pods end: the runs of `make servers`, and of
+//! `make streams`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
 use crate::figures;
-use crate::table::Table;
+use crate::table::{Table, failed_of};
 
 /// A way to end a server's pod.
 #[derive(
@@ -37,6 +38,7 @@ pub struct ServerRun {
 }
 
 const FILE: &str = "servers";
+const STREAMS: &str = "streams";
 
 /// Through what clients reach the servers, by their names in the file.
 const FRONTS: [(&str, &str); 3] = [
@@ -103,6 +105,51 @@ pub fn table() -> Result<String> {
     Ok(table.to_string())
 }
 
+/// Writes the runs of `make streams`: each has the kind of its clients as `front`, and the name of the port as `server`.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_streams(runs: &[ServerRun]) -> Result<()> {
+    figures::write(STREAMS, &runs)
+}
+
+/// The table of the runs of `make streams`, and of the clients of `make servers` that never pause.
+///
+/// # Errors
+/// If the figures cannot be read.
+pub fn streams() -> Result<String> {
+    let mut runs: Vec<ServerRun> = figures::read(STREAMS)?;
+    let kept = figures::read::<Vec<ServerRun>>(FILE)?.into_iter();
+    runs.extend(kept.filter(|run| run.front == "kept").map(|run| ServerRun {
+        server: "http".to_owned(),
+        front: "requests on kept connections that never pause".to_owned(),
+        ..run
+    }));
+    let columns = [
+        ("sleep 15", ServerEnd::Sleep15, "http"),
+        ("sleep 30", ServerEnd::Sleep30, "http"),
+        ("envoy-drainer", ServerEnd::Drainer, "http"),
+        (
+            "envoy-drainer, port `grpc` or `tcp`",
+            ServerEnd::Drainer,
+            "grpc, tcp",
+        ),
+    ];
+    let mut table = Table::new("cut, of all", columns.map(|(name, ..)| name));
+    let fronts: Vec<_> = runs.iter().map(|run| run.front.clone()).collect();
+    for (number, front) in fronts.iter().enumerate() {
+        if !fronts[..number].contains(front) {
+            let cells = columns.map(|(_, end, port)| {
+                let mut runs = runs.clone();
+                runs.retain(|run| run.front == *front && run.end == end && run.server == port);
+                cell(&runs)
+            });
+            table.add(front, cells);
+        }
+    }
+    Ok(table.to_string())
+}
+
 fn cell(runs: &[ServerRun]) -> String {
     if runs.is_empty() {
         return "–".to_owned();
@@ -113,10 +160,13 @@ fn cell(runs: &[ServerRun]) -> String {
     let (min, max) = seconds.fold((f64::MAX, 0.0), |(min, max): (f64, f64), it| {
         (min.min(it), max.max(it))
     });
-    let failed = if failed > 0 {
-        format!("**{failed}**")
-    } else {
-        failed.to_string()
-    };
-    format!("{failed} of {sent} · {min:.0}–{max:.0} s")
+    let (failed, min, max) = (
+        failed_of(failed, sent),
+        format!("{min:.0}"),
+        format!("{max:.0}"),
+    );
+    if min == max {
+        return format!("{failed} · {max} s");
+    }
+    format!("{failed} · {min}–{max} s")
 }

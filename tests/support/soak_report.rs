@@ -108,11 +108,11 @@ impl SoakReport {
         self
     }
 
-    /// The results in Markdown: sentences, and a table of the trends.
+    /// The results in Markdown: sentences, and a table of the trends that are judged.
     pub fn text(&self) -> String {
         let columns = ["first quarter", "last quarter", "slope per hour", "bound"];
         let mut table = Table::new("", columns);
-        for trend in self.trends() {
+        for trend in self.trends().filter(|trend| trend.bound.is_some()) {
             trend.add_to(&mut table);
         }
         let BusyEnvoyReport {

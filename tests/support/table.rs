@@ -36,6 +36,14 @@ impl Display for Table {
     }
 }
 
+/// A cell with the requests that failed, in bold if there are any, of those that were sent.
+pub(crate) fn failed_of(failed: u64, sent: u64) -> String {
+    match failed {
+        0 => format!("0 of {sent}"),
+        failed => format!("**{failed}** of {sent}"),
+    }
+}
+
 /// Returns the columns of each row of a table as text: a row on each line, with ` | ` between columns.
 ///
 /// # Panics

@@ -1,13 +1,16 @@
 //! The upstream server of the Envoys under test.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use futures_util::stream::{self, StreamExt};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -21,12 +24,13 @@ use tokio::time::sleep;
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-type Body = Full<Bytes>;
+type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A server in this process, which stops when all its clones are dropped. Over HTTP/1.1, and HTTP/2 by prior knowledge, it
 /// responds to
 ///
 /// - any path with 200 and the body of the request, after N ms with `?ms=N`;
+/// - `?pause=N` with 200, a first part of the body, and a last one N ms later;
 /// - `Upgrade: echo` with 101, and then echoes bytes.
 ///
 /// On a second port it echoes TCP. It never closes a connection, so that it causes no failure that a test counts.
@@ -100,22 +104,28 @@ async fn serve(stream: TcpStream) {
 }
 
 async fn respond(request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
-    let delay = requested_delay(&request);
+    let delay = milliseconds(&request, "ms");
     if request.headers().contains_key(UPGRADE) {
         return Ok(upgrade(request));
     }
+    if let Some(pause) = milliseconds(&request, "pause") {
+        let parts = stream::iter([Duration::ZERO, pause]).then(|pause| async move {
+            sleep(pause).await;
+            Ok(Frame::data(Bytes::from_static(b"part")))
+        });
+        return Ok(Response::new(StreamBody::new(parts).boxed_unsync()));
+    }
     let body = request.into_body().collect().await?.to_bytes();
-    sleep(delay).await;
-    Ok(Response::new(Full::new(body)))
+    sleep(delay.unwrap_or_default()).await;
+    Ok(Response::new(Full::new(body).boxed_unsync()))
 }
 
-/// The `ms` of the query; zero without one.
-fn requested_delay(request: &Request<Incoming>) -> Duration {
+/// A time in the query; `None` without one.
+fn milliseconds(request: &Request<Incoming>, key: &str) -> Option<Duration> {
     let query = request.uri().query().unwrap_or_default();
     let mut pairs = form_urlencoded::parse(query.as_bytes());
-    let delay = pairs.find(|(name, _)| name == "ms");
-    let milliseconds = delay.and_then(|(_, ms)| ms.parse().ok());
-    Duration::from_millis(milliseconds.unwrap_or(0))
+    let (_, milliseconds) = pairs.find(|(name, _)| name == key)?;
+    milliseconds.parse().ok().map(Duration::from_millis)
 }
 
 fn upgrade(request: Request<Incoming>) -> Response<Body> {
@@ -125,7 +135,7 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
             echo(TokioIo::new(upgraded)).await;
         }
     });
-    let mut response = Response::new(Full::default());
+    let mut response = Response::new(Body::default());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
