@@ -106,13 +106,11 @@ bench-admission: target/$(GNU)/release/envoy-drainer ## Measure admissions besid
 bench-peers: envoy target/$(MUSL)/small/drainer $(CONTOUR) $(ENVOY_GATEWAY) ## Measure the drainer beside the shutdown managers of Envoy Gateway and Contour; needs Go
 	CONTOUR=$(CONTOUR) ENVOY_GATEWAY=$(ENVOY_GATEWAY) cargo bench --locked --package tests --bench peers
 
-.PHONY: drills
-drills: ## Measure what rollouts lose, by how their pods end, as `make e2e` does
-	rm -f target/measured/drill-*
-	@$(MAKE) --no-print-directory e2e ONLY=drill
-	cp target/measured/drill-*.json docs/measured/
-
 RUNS ?= 5
+.PHONY: drills
+drills: ## Measure what rollouts lose, by how their pods end, as `make e2e` does; RUNS=5, CELL=SETTING or SETTING/END
+	@CELL=$(or $(CELL),all) RUNS=$(RUNS) $(MAKE) --no-print-directory e2e ONLY=drill
+
 .PHONY: servers
 servers: ## Measure what rollouts of servers without an Envoy lose; RUNS=5, and E2E_SERVER_IMAGES as in CONTRIBUTING.md
 	rm -f docs/measured/servers.json
@@ -154,8 +152,9 @@ faults: ## Put old faults into a copy of the drainer, one by one, and find them 
 FIRST ?= 0
 N ?= 100
 .PHONY: terminations
-terminations: envoy target/$(MUSL)/small/drainer ## End N (100) real Envoys under load and faults, from the seed FIRST (0) on
-	DRAINER=$(CURDIR)/target/$(MUSL)/small/drainer cargo run --locked --quiet --package tests --bin terminations -- $(FIRST) $(N)
+terminations: envoy target/$(MUSL)/small/drainer ## End N (100) real Envoys under load and faults, from the seed FIRST (0) on; RECORD=1 keeps the result
+	DRAINER=$(CURDIR)/target/$(MUSL)/small/drainer $(if $(RECORD),RECORD=1) cargo run --locked --quiet --package tests \
+		--bin terminations -- $(FIRST) $(N) $(PARALLEL)
 
 .PHONY: drainer
 drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the static drainer binary as in its image, for amd64 and arm64, each with its C compiler

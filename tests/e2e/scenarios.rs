@@ -65,7 +65,7 @@ const HEAVY: &[Scenario] = scenarios! {
     Shared "baseline" => rollouts::baseline_loses_requests_of_each_kind:
         "rollouts without a drainer lose requests of each kind";
     Shared "drill" => drill::find_losses(Setting::Mixed):
-        "drills under all kinds of clients find losses of SIGTERM and of a sleep, and none of a drainer";
+        "drills under several kinds of clients find losses of SIGTERM, and none of a drainer";
     Shared "strategy" => rollouts::of_modify_only_listeners(Some("immediate"), Requests::Survive):
         "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request";
     Shared "gradual" => rollouts::of_modify_only_listeners(None, Requests::Fail):
@@ -90,11 +90,17 @@ const ENDPOINTS: &[Scenario] = scenarios! {
     Shared "drop-in-contour" => adopt::loses_no_request(Product::contour(), Manager::DropIn):
         "so does a pod of Contour whose manager has the drainer's image";
     Shared "drill-lag" => drill::find_losses(Setting::BehindLag):
-        "drills behind endpoints that lag 15 s find losses of SIGTERM, a sleep of 15 s and both managers, and none of a drainer";
-    Dedicated "drill-sole" => drill::find_losses(Setting::SolePod):
-        "drills of the eviction of an only pod find losses of each of them, and none of a drainer that waits for a replacement";
+        "drills behind endpoints that lag 15 s find losses of SIGTERM, and none of a drainer";
+    Shared "drill-sole" => drill::find_losses(Setting::SolePod):
+        "drills of the eviction of an only pod find losses of SIGTERM";
+    Shared "drill-surge" => drill::find_losses(Setting::NoSurge):
+        "drills of an only pod without surge are for `make drills`";
     Shared "drill-http3" => drill::find_losses(Setting::Http3):
-        "drills under HTTP/3 requests find losses of SIGTERM, and none of a drainer";
+        "drills under HTTP/3 requests find losses of SIGTERM";
+    Shared "drill-idle" => drill::find_losses(Setting::Idle):
+        "drills beside idle clients are for `make drills`";
+    Dedicated "drill-tuned" => drill::tuned_drainers_lose_nothing:
+        "a drainer with settings for HTTP/3 and for an only pod loses no request of either";
     Dedicated "replacement-webhook-away" => replacement::absent_webhook_loses_no_request:
         "a wait for a replacement without the webhook lasts to its limit and loses no request";
     Dedicated "replacement-together" => replacement::pods_evicted_together_lose_no_request:

@@ -31,6 +31,7 @@ use tests::golden;
 use tests::peers_report::{PeersReport, Program};
 use tests::server_report;
 use tests::soak_report::SoakReport;
+use tests::termination_report;
 
 const START: &str = "<!-- measured: ";
 const START_END: &str = " -->";
@@ -110,6 +111,7 @@ fn render(marker: &str) -> Result<String> {
         "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
         "peers.json" => render_peers(rest),
         "servers.json" => server_report::table(),
+        "terminations.json" => termination_report::text(),
         "streams.json" => server_report::streams(),
         "soak.json" => Ok(figures::read::<SoakReport>("soak")?.text()),
         _ => bail!("nothing renders {file}"),
@@ -118,8 +120,10 @@ fn render(marker: &str) -> Result<String> {
 
 /// Renders the table of a setting, or that of all.
 fn render_drills(setting: &str) -> Result<String> {
-    if setting.is_empty() {
-        return drill_reports::overview();
+    match setting {
+        "" => return drill_reports::overview(),
+        "terminations" => return drill_reports::terminations(),
+        _ => {}
     }
     let setting = setting.parse::<Setting>().ok();
     drill_reports::table(setting.context("no such setting")?)

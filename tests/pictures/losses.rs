@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::canvas::{self, Area, GRID, INK, SMALL, WIDTH};
 
 /// A drill and its title.
-type TitledDrill<'a> = (&'a str, &'a DrillReport);
+type TitledDrill = (&'static str, DrillReport);
 
 /// The heights of the parts, in pixels.
 const TITLE_HEIGHT: u32 = 34;
@@ -32,8 +32,8 @@ const DRAINED: RGBColor = RGBColor(70, 110, 160);
 const TERMINATING: RGBColor = RGBColor(214, 182, 96);
 
 /// Draws the failed requests of several drills, below each other and on the same axes.
-pub(crate) fn draw(drills: &[TitledDrill<'_>]) -> Result<String> {
-    let reports = || drills.iter().map(|(_, report)| *report);
+pub(crate) fn draw(drills: &[TitledDrill]) -> Result<String> {
+    let reports = || drills.iter().map(|(_, report)| report);
     let pods_height = |report: &DrillReport| POD_HEIGHT * report.pods.len() as u32;
     let height = |report| TITLE_HEIGHT + PANEL_HEIGHT + pods_height(report);
     let height = reports().map(height).sum::<u32>() + KEY_HEIGHT;

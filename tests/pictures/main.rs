@@ -9,9 +9,10 @@ mod memory;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ::tests::drill_reports::{self, Setting};
+use ::tests::drill_reports::{self, PodEnd, Setting};
 use ::tests::figures;
 use anyhow::{Context, Result};
+use strum::VariantArray;
 
 /// A picture in `docs/images`.
 struct Picture {
@@ -54,19 +55,33 @@ fn main() -> Result<()> {
 
 /// Draws what drills lost, for each way to end a pod.
 fn draw_losses() -> Result<String> {
-    let drills = drill_reports::read(Setting::BehindLag)?;
-    let drills = drills.iter().map(|(end, report)| (end.name(), report));
-    let drills: Vec<_> = drills.collect();
+    let ends = [
+        PodEnd::Sigterm,
+        PodEnd::Sleep15,
+        PodEnd::EnvoyGateway,
+        PodEnd::Contour,
+        PodEnd::Drainer,
+    ];
+    let mut drills = Vec::new();
+    for end in ends {
+        let first = drill_reports::read(Setting::BehindLag, end)?
+            .into_iter()
+            .next();
+        drills.push((end.name(), first.context("no drill")?));
+    }
     losses::draw(&drills)
 }
 
 /// Draws how many requests failed, for each way to end a pod.
 fn draw_lost_requests() -> Result<String> {
-    let mut drills = drill_reports::read(Setting::BehindLag)?;
-    drills.rotate_right(1);
-    let drills = drills.iter().map(|(end, report)| (end.name(), report));
-    let drills: Vec<_> = drills.collect();
-    let title = "Failed requests of a rollout, with endpoints 15 s late";
+    let ours = PodEnd::Drainer;
+    let others = PodEnd::VARIANTS.iter().copied().filter(|end| *end != ours);
+    let mut drills = Vec::new();
+    for end in [ours].into_iter().chain(others) {
+        let total = drill_reports::total(Setting::BehindLag, end)?;
+        drills.extend(total.map(|(failed, sent)| (end.name(), failed, sent)));
+    }
+    let title = "Failed requests of rollouts, with endpoints 15 s late";
     bars::draw(title, &drills)
 }
 

@@ -1,146 +1,283 @@
-//! The reports of `make drills`: what is lost, by how pods end and in which setting.
+//! The runs of `make drills`: what is lost, by how pods end and in which setting.
 
-use anyhow::{Context, Result};
-use drill::report::{ClientReport, DrillReport};
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::Result;
+use drill::report::DrillReport;
+use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::figures;
 use crate::table::{Table, failed_of};
 
 /// A way to end a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PodEnd {
     Sigterm,
-    Sleep,
-    EnvoyGateway,
+    #[strum(serialize = "sleep-15")]
+    Sleep15,
+    #[strum(serialize = "sleep-30")]
+    Sleep30,
     Contour,
+    EnvoyGateway,
+    EnvoyGatewayTuned,
+    /// A pod of Envoy Gateway whose shutdown manager has the drainer's image.
+    DropIn,
     Drainer,
+    DrainerTuned,
 }
 
 /// What a drill disrupts, and under which load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, VariantArray,
+)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Setting {
-    /// A rollout behind kube-proxy, under all kinds of clients.
+    /// A rollout behind kube-proxy, under several kinds of clients.
     Mixed,
     /// A rollout behind endpoints that lag 15 s, under sparse traffic.
     BehindLag,
     /// The eviction of a Deployment's only pod, whose successor takes 20 s to become ready.
     SolePod,
+    /// A rollout of a Deployment's only pod, which is deleted before its successor starts.
+    NoSurge,
     /// A rollout behind kube-proxy, under HTTP/3 requests of two seconds.
     Http3,
+    /// A rollout behind kube-proxy, beside clients that keep idle connections.
+    Idle,
+}
+
+/// A run of a cell of the table.
+#[derive(Debug, Serialize, Deserialize)]
+struct DrillRun {
+    /// See [`figures::code`].
+    code: String,
+    #[serde(flatten)]
+    report: DrillReport,
+}
+
+/// All runs of a cell.
+#[derive(Default)]
+struct Cell {
+    runs: usize,
+    sent: u64,
+    /// Of each run.
+    failed: Vec<u64>,
+    /// How long each pod took from its deletion until it was gone, in seconds; one that was not is left out.
+    ends: Vec<f64>,
 }
 
 /// The name of the tables' first column.
 const CORNER: &str = "pods stop with";
 
+/// The pods of the rollout whose cost is told.
+const ROLLOUT: f64 = 10.0;
+
 // === impl PodEnd ===
 
 impl PodEnd {
-    pub const ALL: [Self; 5] = [
-        Self::Sigterm,
-        Self::Sleep,
-        Self::EnvoyGateway,
-        Self::Contour,
-        Self::Drainer,
-    ];
-
     /// In tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sigterm => "SIGTERM alone",
-            Self::Sleep => "preStop hook sleep 15",
-            Self::EnvoyGateway => "Envoy Gateway's shutdown manager",
+            Self::Sleep15 => "preStop hook sleep 15",
+            Self::Sleep30 => "preStop hook sleep 30",
             Self::Contour => "Contour's shutdown manager",
+            Self::EnvoyGateway => "Envoy Gateway's shutdown manager",
+            Self::EnvoyGatewayTuned => "Envoy Gateway's, 40 s",
+            Self::DropIn => "envoy-drainer in its place",
             Self::Drainer => "envoy-drainer",
+            Self::DrainerTuned => "envoy-drainer, tuned",
         }
+    }
+
+    /// Returns true if the product's code decides what is lost.
+    fn has_drainer(self) -> bool {
+        matches!(self, Self::DropIn | Self::Drainer | Self::DrainerTuned)
     }
 }
 
 // === impl Setting ===
 
 impl Setting {
-    pub const ALL: [Self; 4] = [Self::Mixed, Self::BehindLag, Self::SolePod, Self::Http3];
-
     /// In the heading of a table.
     fn name(self) -> &'static str {
         match self {
             Self::Mixed => "keep-alive, new connections, slow requests, HTTP/2",
             Self::BehindLag => "new connections, endpoints 15 s late",
             Self::SolePod => "eviction of the only pod",
+            Self::NoSurge => "rollout of the only pod, without surge",
             Self::Http3 => "HTTP/3",
+            Self::Idle => "idle clients",
         }
     }
 }
 
-/// The name of a report's file, without its extension.
-pub fn file_name(setting: Setting, end: PodEnd) -> String {
+fn file(setting: Setting, end: PodEnd) -> String {
     let (setting, end): (&str, &str) = (setting.into(), end.into());
-    format!("drill-{setting}-{end}")
+    format!("drills/{setting}-{end}")
 }
 
-/// Reads the reports of a setting, in the order of [`PodEnd::ALL`].
+/// Returns true if `cell` names it: `all`, a setting, or `SETTING/END`.
+pub fn is_of(setting: Setting, end: PodEnd, cell: &str) -> bool {
+    let (setting, end): (&str, &str) = (setting.into(), end.into());
+    cell == "all" || cell == setting || cell == format!("{setting}/{end}")
+}
+
+/// Adds a run to those of docs/measured. Those with a drainer of other code are dropped.
 ///
 /// # Errors
-/// If one is missing or invalid.
-pub fn read(setting: Setting) -> Result<Vec<(PodEnd, DrillReport)>> {
-    let reports = PodEnd::ALL.map(|end| Ok((end, figures::read(&file_name(setting, end))?)));
-    reports.into_iter().collect()
+/// If the file cannot be written, or the code is not committed.
+pub fn record(setting: Setting, end: PodEnd, mut report: DrillReport) -> Result<()> {
+    let code = figures::code()?;
+    let name = file(setting, end);
+    let mut runs = figures::read::<Vec<DrillRun>>(&name).unwrap_or_default();
+    runs.retain(|run| !end.has_drainer() || run.code == code);
+    // A picture has the seconds of some.
+    if setting != Setting::BehindLag || !runs.is_empty() {
+        report.by_second.clear();
+    }
+    report
+        .clients
+        .iter_mut()
+        .for_each(|it| it.by_second.clear());
+    report.pods.iter_mut().for_each(|it| it.summary = None);
+    runs.push(DrillRun { code, report });
+    fs::create_dir_all(figures::file("drills"))?;
+    figures::write(&name, &runs)
 }
 
-/// The failed requests by setting, as a table in Markdown.
+/// Reads the runs of a cell; none if it was not measured.
+///
+/// # Errors
+/// If one is invalid.
+pub fn read(setting: Setting, end: PodEnd) -> Result<Vec<DrillReport>> {
+    let name = file(setting, end);
+    if !figures::file(&name).exists() {
+        return Ok(Vec::new());
+    }
+    let runs = figures::read::<Vec<DrillRun>>(&name)?;
+    Ok(runs.into_iter().map(|run| run.report).collect())
+}
+
+/// The requests of a cell that failed, and that were sent; `None` if it was not measured.
+///
+/// # Errors
+/// As [`read`].
+pub fn total(setting: Setting, end: PodEnd) -> Result<Option<(u64, u64)>> {
+    let cell = Cell::of(&read(setting, end)?);
+    Ok((cell.runs > 0).then(|| (cell.failed.iter().sum(), cell.sent)))
+}
+
+/// The failed requests by setting, and what a rollout costs, as a table in Markdown.
 ///
 /// # Errors
 /// As [`read`].
 pub fn overview() -> Result<String> {
-    let mut columns = Setting::ALL.map(|setting| (setting, Vec::new()));
-    for (setting, reports) in &mut columns {
-        *reports = read(*setting)?;
-    }
-    let names = columns.each_ref().map(|(setting, _)| setting.name());
-    let mut table = Table::new(CORNER, names);
-    for (row, end) in PodEnd::ALL.into_iter().enumerate() {
-        let cells = columns.each_ref().map(|(setting, reports)| {
-            let report = &reports[row].1;
-            match (setting, end) {
-                // It does not offer HTTP/3.
-                (Setting::Http3, PodEnd::Contour) => "–".to_owned(),
-                _ => failed_of(report.failed, report.sent),
-            }
+    let settings = Setting::VARIANTS.iter().copied();
+    // Idle clients have no request that fails.
+    let settings: Vec<_> = settings.filter(|it| *it != Setting::Idle).collect();
+    let names = settings.iter().map(|it| it.name());
+    let costs = [
+        "pod-seconds of a rollout of ten",
+        "the same with idle clients",
+    ];
+    let mut table = Table::new(CORNER, names.chain(costs));
+    for end in PodEnd::VARIANTS {
+        let failed = settings.iter().map(|setting| {
+            let failed = total(*setting, *end)?;
+            Ok(failed.map_or("–".to_owned(), |(failed, sent)| failed_of(failed, sent)))
         });
-        table.add(end.name(), cells);
+        let costs = [Setting::Mixed, Setting::Idle].map(|it| Ok(Cell::of(&read(it, *end)?).cost()));
+        let cells: Result<Vec<_>> = failed.chain(costs).collect();
+        table.add(end.name(), cells?);
     }
     Ok(table.to_string())
 }
 
-/// The failed requests of a setting by kind of client, and how long pods took to end, as a table in Markdown.
+/// The failed requests of a setting by kind of client, with the fewest and the most of a run, and how long pods took to end,
+/// as a table in Markdown.
 ///
 /// # Errors
 /// As [`read`].
 pub fn table(setting: Setting) -> Result<String> {
-    let reports = read(setting)?;
-    let first = reports.first().context("no reports")?;
-    let clients = first.1.clients.iter().map(|client| &*client.name);
-    let mut table = Table::new(CORNER, clients.chain(["pods gone after"]));
-    for (end, report) in &reports {
-        let clients = report.clients.iter();
-        let cells = clients.map(|ClientReport { failed, sent, .. }| failed_of(*failed, *sent));
-        table.add(end.name(), cells.chain([ends(report)]));
+    let mut rows = Vec::new();
+    let mut columns = Vec::new();
+    for end in PodEnd::VARIANTS {
+        let reports = read(setting, *end)?;
+        let mut clients = BTreeMap::<String, (u64, u64)>::new();
+        for client in reports.iter().flat_map(|report| &report.clients) {
+            if !columns.contains(&client.name) {
+                columns.push(client.name.clone());
+            }
+            let (failed, sent) = clients.entry(client.name.clone()).or_default();
+            (*failed, *sent) = (*failed + client.failed, *sent + client.sent);
+        }
+        rows.push((end, Cell::of(&reports), clients));
+    }
+    let others = ["failed in a run", "terminations", "pods gone after"].map(str::to_owned);
+    let mut table = Table::new(CORNER, columns.iter().cloned().chain(others));
+    for (end, cell, clients) in rows.iter().filter(|(_, cell, _)| cell.runs > 0) {
+        let failed = columns.iter().map(|name| {
+            let (failed, sent) = clients.get(name).copied().unwrap_or_default();
+            failed_of(failed, sent)
+        });
+        let failed_in_a_run = range(cell.failed.iter().map(|it| *it as f64));
+        let ends = range(cell.ends.iter().copied()) + " s";
+        let others = [failed_in_a_run, cell.ends.len().to_string(), ends];
+        table.add(end.name(), failed.chain(others));
     }
     Ok(table.to_string())
 }
 
-/// The shortest and the longest end.
-fn ends(report: &DrillReport) -> String {
-    let ends = report.pods.iter();
-    let ends = ends.filter_map(|pod| Some(pod.gone_at? - pod.deleted_at));
-    let (min, max) = ends.fold((f64::INFINITY, 0.0), |(min, max): (f64, f64), end| {
-        (min.min(end), max.max(end))
+/// How many pods the runs ended in all, as a number in a sentence.
+///
+/// # Errors
+/// As [`read`].
+pub fn terminations() -> Result<String> {
+    let settings = Setting::VARIANTS.iter();
+    let cells = settings.flat_map(|setting| PodEnd::VARIANTS.iter().map(|end| (*setting, *end)));
+    let pods = cells.map(|(setting, end)| Ok(Cell::of(&read(setting, end)?).ends.len()));
+    let pods: Result<usize> = pods.sum();
+    pods.map(|it| it.to_string())
+}
+
+/// The smallest and the largest number, without decimals.
+fn range(numbers: impl Iterator<Item = f64>) -> String {
+    let (min, max) = numbers.fold((f64::INFINITY, 0.0), |(min, max): (f64, f64), it| {
+        (min.min(it), max.max(it))
     });
     let (min, max) = (format!("{min:.0}"), format!("{max:.0}"));
     if min == max {
-        format!("{max} s")
+        max
     } else {
-        format!("{min} to {max} s")
+        format!("{min} to {max}")
+    }
+}
+
+// === impl Cell ===
+
+impl Cell {
+    fn of(reports: &[DrillReport]) -> Self {
+        let pods = reports.iter().flat_map(|report| &report.pods);
+        Self {
+            runs: reports.len(),
+            sent: reports.iter().map(|report| report.sent).sum(),
+            failed: reports.iter().map(|report| report.failed).collect(),
+            ends: pods
+                .filter_map(|pod| Some(pod.gone_at? - pod.deleted_at))
+                .collect(),
+        }
+    }
+
+    /// For how many seconds a rollout of [`ROLLOUT`] pods holds old ones beside the new ones.
+    fn cost(&self) -> String {
+        if self.ends.is_empty() {
+            return "–".to_owned();
+        }
+        let mean = self.ends.iter().sum::<f64>() / self.ends.len() as f64;
+        format!("{:.0}", ROLLOUT * mean)
     }
 }

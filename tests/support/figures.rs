@@ -3,9 +3,10 @@
 use std::env::consts;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,29 @@ pub fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
     serde_json::from_str(&json).with_context(context)
 }
 
-fn file(name: &str) -> PathBuf {
+/// The trees in Git of the code that decides what a pod's termination loses: the drainer's, and the admission's.
+///
+/// # Errors
+/// If Git does not tell them, or if the code has changed since the last commit.
+pub fn code() -> Result<String> {
+    const CODE: [&str; 2] = ["drainer/src", "webhook/admission/src"];
+    let changes = git(&[&["status", "--porcelain"], &CODE[..]].concat())?;
+    ensure!(changes.is_empty(), "not committed: {changes}");
+    let trees = CODE.map(|path| git(&["rev-parse", "--short=12", &format!("HEAD:{path}")]));
+    let [drainer, admission] = trees;
+    Ok(format!("{} {}", drainer?, admission?))
+}
+
+fn git(args: &[&str]) -> Result<String> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let output = Command::new("git").current_dir(root).args(args).output();
+    let output = output.context("git")?;
+    ensure!(output.status.success(), "git {args:?}: {output:?}");
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// The path of `docs/measured/NAME.json`.
+pub(crate) fn file(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measured");
     folder.join(name).with_extension("json")
 }

@@ -87,10 +87,11 @@ pub mod json;
 pub mod figures;
 pub mod golden;
 pub mod table;
-// The figures of `make bench-admission`, `make bench-peers` and `make soak`.
+// The figures of `make bench-admission`, `make bench-peers`, `make soak` and `make terminations`.
 pub mod admission_report;
 pub mod peers_report;
 pub mod soak_report;
+pub mod termination_report;
 // The reports of drills.
 #[cfg(feature = "webhook")]
 pub mod drill_reports;

@@ -1,5 +1,6 @@
 //! `make terminations`: ends real Envoys by the shipped drainer, under load and with faults, each from a seed and in a
-//! network namespace of its own, and prints those in which a request was lost.
+//! network namespace of its own, and prints those in which a request was lost. With `RECORD`, it adds the result to
+//! `docs/measured/terminations.json`.
 
 mod scenario;
 mod termination;
@@ -12,6 +13,7 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, stream};
 use tests::binaries;
+use tests::termination_report::TerminationRun;
 use tokio::process::Command;
 
 use scenario::Scenario;
@@ -46,33 +48,45 @@ fn parse_seeds(args: &[String]) -> Result<Range<u64>> {
 /// Runs the terminations of all seeds, and prints a line for each.
 async fn run_all(seeds: Range<u64>, parallel: usize) -> Result<ExitCode> {
     let drainer = binaries::drainer()?;
+    let records = env::var_os("RECORD").is_some();
+    let mut run = if records {
+        TerminationRun::new(seeds.start)?
+    } else {
+        TerminationRun::default()
+    };
     let runs = stream::iter(seeds).map(|seed| {
         let drainer = &drainer;
         async move { (seed, run_in_namespace(seed, drainer).await) }
     });
     let mut runs = runs.buffer_unordered(parallel);
-    let (mut ended, mut lossy, mut broken) = (0_u64, Vec::new(), Vec::new());
     while let Some((seed, result)) = runs.next().await {
         match result {
             Ok(result) => {
-                ended += 1;
+                run.terminations += 1;
+                run.requests += result.sent;
                 println!("{result}");
                 if result.failed > 0 {
                     println!("{}", result.details);
-                    lossy.push(seed);
+                    run.lossy.push(seed);
                 }
             }
             Err(error) => {
                 println!("{seed}: no result: {error:#}");
-                broken.push(seed);
+                run.without_result.push(seed);
             }
         }
     }
     println!(
-        "{ended} terminations, {} lossy: {lossy:?}; without a result: {broken:?}",
-        lossy.len()
+        "{} terminations, {} lossy: {:?}; without a result: {:?}",
+        run.terminations,
+        run.lossy.len(),
+        run.lossy,
+        run.without_result
     );
-    let is_fine = lossy.is_empty() && broken.is_empty();
+    let is_fine = run.lossy.is_empty() && run.without_result.is_empty();
+    if records {
+        run.record()?;
+    }
     Ok(if is_fine {
         ExitCode::SUCCESS
     } else {

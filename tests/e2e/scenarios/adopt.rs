@@ -36,7 +36,7 @@ pub(super) struct Product {
     ready_port: u16,
     /// Envoy's preStop hook, which calls the manager.
     hook: Value,
-    manager: Value,
+    pub(super) manager: Value,
     /// The manager's program in [`images::POD_TOOLS_IMAGE`].
     program: String,
     grace_period: i64,

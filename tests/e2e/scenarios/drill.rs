@@ -1,21 +1,26 @@
 //! `envoy-drainer drill`: what it finds, and that it leaves nothing.
 
+use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use strum::VariantArray;
 use tests::binaries;
 use tests::drill_reports::{self, PodEnd, Setting};
+use tests::json::push;
 
 use super::adopt::{Manager, Product};
 use super::http3;
 use super::lag::{self, EndpointMirror};
 use crate::cluster_fixture::ClusterFixture;
 use crate::command::{self, CommandOutput};
-use crate::edge::{APP, EnvoyDeployment, annotate, remove_inject};
+use crate::echo;
+use crate::edge::{APP, EnvoyDeployment, annotate, deployment, remove_inject};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -23,48 +28,93 @@ use crate::namespace::Namespace;
 /// The label of the Jobs of drills.
 const JOBS: &str = "app.kubernetes.io/name=envoy-drainer-drill";
 
-/// Where the reports are kept, for `make drills`.
+/// What Envoy Gateway writes for `minDrainDuration` and `healthCheckFailureDelay`.
+const TUNED_FLAGS: [&str; 2] = [
+    "--min-drain-duration=40s",
+    "--health-check-failure-delay=40s",
+];
+
+/// Where the last reports are.
 const REPORTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/measured");
 
 /// The time that the only pod's successor takes to become ready, in seconds.
 const STARTUP: u64 = 20;
 
-/// Drills pods with each end, one after the other, and finds losses where there are some, and none of a drainer.
+/// Drills pods in a setting with each end but [`PodEnd::DrainerTuned`], one after the other. With `CELL`, it records `RUNS` of
+/// the cells that this names. Else it finds losses of SIGTERM, and none of a drainer where its defaults suffice.
 pub(crate) async fn find_losses(fixture: &ClusterFixture<'_>, setting: Setting) -> Result<()> {
-    let (namespace, replicas) = match setting {
-        Setting::SolePod => {
-            let values = json!({ "drainerAPI": { "enabled": true } });
-            (fixture.release(values).await?.0, 1)
-        }
-        _ => (fixture.namespace().await?, 2),
-    };
-    for end in PodEnd::ALL {
-        let change = |template: &mut Value| change(template, setting, end);
-        let edge = EnvoyDeployment::start(&namespace, replicas, change).await?;
-        let report = run(&edge, setting, end).await;
-        let report = report.with_context(|| end.name())?;
-        fixture.add_row(
-            end.name(),
-            format!("{} of {} failed", report["failed"], report["sent"]),
-        );
-        let has_failed = report["failed"].as_u64() > Some(0);
-        let wanted = loses(setting, end);
-        ensure!(wanted.is_none_or(|it| it == has_failed), "{report:#}");
-        if end == PodEnd::Drainer {
-            ensure_drained(&report)?;
-        }
-        remove(&namespace).await?;
+    let namespace = fixture.namespace().await?;
+    let ends = PodEnd::VARIANTS.iter().copied();
+    for end in ends.filter(|end| *end != PodEnd::DrainerTuned) {
+        drill_cell(fixture, &namespace, setting, end).await?;
     }
     Ok(())
 }
 
-/// Whether requests fail; `None` if that may differ from run to run.
+/// Drills pods with [`PodEnd::DrainerTuned`] in each setting, as [`find_losses`] does.
+pub(crate) async fn tuned_drainers_lose_nothing(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let values = json!({ "drainerAPI": { "enabled": true } });
+    let (namespace, _release) = fixture.release(values).await?;
+    for setting in Setting::VARIANTS {
+        drill_cell(fixture, &namespace, *setting, PodEnd::DrainerTuned).await?;
+    }
+    Ok(())
+}
+
+/// Drills the pods of a cell.
+async fn drill_cell(
+    fixture: &ClusterFixture<'_>,
+    namespace: &Rc<Namespace>,
+    setting: Setting,
+    end: PodEnd,
+) -> Result<()> {
+    let cell = env::var("CELL").ok();
+    let runs = match &cell {
+        Some(cell) if drill_reports::is_of(setting, end, cell) => {
+            env::var("RUNS").map_or(Ok(1), |runs| runs.parse())?
+        }
+        Some(_) => 0,
+        None => u64::from(loses(setting, end).is_some()),
+    };
+    if runs == 0 {
+        return Ok(());
+    }
+    let replicas = match setting {
+        Setting::SolePod | Setting::NoSurge => 1,
+        _ => 2,
+    };
+    let mut workload = deployment(replicas, echo::start(namespace).await?)?;
+    if setting == Setting::NoSurge {
+        workload["spec"]["strategy"]["rollingUpdate"] =
+            json!({ "maxSurge": 0, "maxUnavailable": 1 });
+    }
+    change(&mut workload["spec"]["template"], setting, end)?;
+    let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
+    for _ in 0..runs {
+        let report = run(&edge, setting, end).await;
+        let report = report.with_context(|| format!("{setting:?}: {}", end.name()))?;
+        let shown = format!("{} of {} failed", report["failed"], report["sent"]);
+        fixture.add_row(&format!("{setting:?}: {}", end.name()), shown);
+        if cell.is_some() {
+            drill_reports::record(setting, end, serde_json::from_value(report)?)?;
+            continue;
+        }
+        let has_failed = report["failed"].as_u64() > Some(0);
+        ensure!(loses(setting, end) == Some(has_failed), "{report:#}");
+        if matches!(end, PodEnd::Drainer | PodEnd::DrainerTuned) {
+            ensure_drained(&report)?;
+        }
+    }
+    remove(namespace).await
+}
+
+/// Whether requests fail; `None` if that may differ from run to run, or is nothing that a drainer promises.
 fn loses(setting: Setting, end: PodEnd) -> Option<bool> {
+    use Setting::{BehindLag, Http3, Mixed, SolePod};
     match (setting, end) {
-        (_, PodEnd::Drainer) => Some(false),
-        (_, PodEnd::Sigterm)
-        | (Setting::BehindLag | Setting::SolePod, _)
-        | (Setting::Mixed, PodEnd::Sleep) => Some(true),
+        (Mixed | BehindLag | SolePod | Http3, PodEnd::Sigterm) => Some(true),
+        (Mixed | BehindLag, PodEnd::Drainer) => Some(false),
+        (SolePod | Http3, PodEnd::DrainerTuned) => Some(false),
         _ => None,
     }
 }
@@ -75,32 +125,44 @@ fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
         Setting::SolePod => {
             let probe = &mut template["spec"]["containers"][0]["readinessProbe"];
             probe["initialDelaySeconds"] = json!(STARTUP);
-            annotate(template, "wait-for-replacement", "60s");
         }
-        Setting::Http3 => {
-            http3::add_quic_listener(template)?;
-            annotate(template, "drain-strategy", "immediate");
-        }
-        Setting::Mixed | Setting::BehindLag => {}
+        Setting::Http3 => http3::add_quic_listener(template)?,
+        _ => {}
     }
-    if end != PodEnd::Drainer {
+    if !matches!(end, PodEnd::Drainer | PodEnd::DrainerTuned) {
         remove_inject(template)?;
     }
+    let mut sleep = |seconds: u64| {
+        let envoy = &mut template["spec"]["containers"][0];
+        envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": seconds } } });
+        Ok(())
+    };
     match end {
-        PodEnd::Drainer | PodEnd::Sigterm => Ok(()),
-        PodEnd::Sleep => {
-            let envoy = &mut template["spec"]["containers"][0];
-            envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
+        PodEnd::Sigterm | PodEnd::Drainer => Ok(()),
+        PodEnd::Sleep15 => sleep(15),
+        PodEnd::Sleep30 => sleep(30),
+        PodEnd::Contour => Product::contour().change(template, Manager::Own),
+        PodEnd::EnvoyGateway => Product::envoy_gateway().change(template, Manager::Own),
+        PodEnd::EnvoyGatewayTuned => {
+            let mut product = Product::envoy_gateway();
+            let command = &mut product.manager["lifecycle"]["preStop"]["exec"]["command"];
+            TUNED_FLAGS
+                .iter()
+                .for_each(|flag| push(command, json!(flag)));
+            product.change(template, Manager::Own)
+        }
+        PodEnd::DropIn => Product::envoy_gateway().change(template, Manager::DropIn),
+        PodEnd::DrainerTuned => {
+            annotate(template, "drain-strategy", "immediate");
+            annotate(template, "wait-for-replacement", "60s");
             Ok(())
         }
-        PodEnd::EnvoyGateway => Product::envoy_gateway().change(template, Manager::Own),
-        PodEnd::Contour => Product::contour().change(template, Manager::Own),
     }
 }
 
 /// Runs the drill of a setting, and returns its report.
 async fn run(edge: &EnvoyDeployment, setting: Setting, end: PodEnd) -> Result<Value> {
-    let name = drill_reports::file_name(setting, end);
+    let name = format!("{setting:?}-{end:?}");
     let drill = async |address, flags: &[&str]| drill_and_verify(edge, address, flags, &name).await;
     match setting {
         Setting::Mixed => {
@@ -120,6 +182,8 @@ async fn run(edge: &EnvoyDeployment, setting: Setting, end: PodEnd) -> Result<Va
             let flags = ["--evict", "--mix=keep-alive,connect", "--rate=20"];
             drill(edge.address, &flags).await
         }
+        Setting::NoSurge => drill(edge.address, &["--mix=connect", "--rate=20"]).await,
+        Setting::Idle => drill(edge.address, &["--mix=idle", "--timeout=15m"]).await,
         Setting::Http3 => {
             let address = http3::quic_service(&edge.namespace).await?;
             let url = format!("--url=https://{address}/?delay=2s");
