@@ -128,7 +128,7 @@ mod tests {
                 upgrades: Some(0),
                 tcp: None,
                 http3: Some(1),
-                in_flight: Some(3),
+                in_flight: None,
                 by_listener: [("0.0.0.0_80".to_owned(), 2)].into(),
             }),
             unknown: Some("connection refused".into()),
@@ -156,13 +156,26 @@ mod tests {
              unseen       0.0.0.0:81, 0.0.0.0:82\n\
              counts       of an earlier poll\n\
              connections  2\n\
-             in flight    3\n\
              requests     0\n\
              upgrades     0\n\
              tcp          unknown\n\
              http3        1\n\
              listener     0.0.0.0_80 2\n"
         );
+        let of_server = Progress {
+            remaining: Some(Remaining {
+                connections: 2,
+                requests: None,
+                upgrades: None,
+                tcp: None,
+                http3: None,
+                in_flight: Some(1),
+                by_listener: [("80".to_owned(), 2)].into(),
+            }),
+            ..Progress::default()
+        };
+        let text = "phase        standby\nconnections  2\nin flight    1\nlistener     80 2\n";
+        assert_eq!(describe_status(&of_server), text);
         let waiting = Progress {
             phase: DrainPhase::Delaying,
             waiting_for: Some("Service edge".into()),
