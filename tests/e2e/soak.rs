@@ -1,6 +1,6 @@
 //! `make soak`: what holds for minutes holds for hours, while everything changes that changes in a cluster.
 //!
-//! First in the cluster: three Envoys with drainers and two replicas of the webhook, under load and [disturbed] all
+//! First in the cluster: ten Envoys with drainers and two replicas of the webhook, under load and [disturbed] all
 //! the time. Then a drainer beside a [busy Envoy], for as long. They do not run at the same time, since the cluster may
 //! be on this machine, whose processors the busy Envoy uses.
 //!
@@ -12,7 +12,7 @@
 //! version, minutes, seed, passed
 //! cluster
 //!   loads[]           name, sent, failed, reached: the fraction of the intended rate
-//!   disruptions       rollouts, evictions, requestedRotations, kills; outageSeconds, null without an outage
+//!   disruptions       rollouts, evictions, terminations of Envoys by these, requestedRotations, kills; outageSeconds, null without an outage
 //!   dueRotations      of the CA, beside those that were requested
 //!   restarts          of containers
 //!   missedSamples     not taken, as while the API server is away

@@ -49,6 +49,8 @@ pub struct DisruptionCounts {
     pub rollouts: u64,
     /// Evictions of one Envoy each.
     pub evictions: u64,
+    /// Envoys that these ended.
+    pub terminations: u64,
     /// Rotations of the CA that were requested; its lifetime causes more.
     pub requested_rotations: u64,
     /// Pods of the webhook that were deleted without a grace period.
@@ -160,12 +162,13 @@ impl ClusterReport {
             |seconds| format!("the API server was away for {seconds} s"),
         );
         format!(
-            "In the cluster, for {minutes} minutes: {}. There were {} rollouts, {} evictions, {} rotations of the CA that \
+            "In the cluster, for {minutes} minutes: {}. There were {} rollouts and {} evictions, which ended {} Envoys, {} rotations of the CA that \
              were requested and {due_rotations} that were due, {} webhooks killed, and {restarts} restarts of \
              containers; {outage}; {missed_samples} samples were missed.",
             loads.collect::<Vec<_>>().join(", "),
             disruptions.rollouts,
             disruptions.evictions,
+            disruptions.terminations,
             disruptions.requested_rotations,
             disruptions.kills,
         )

@@ -1,4 +1,4 @@
-//! Three Envoys with drainers and two replicas of the webhook, under load and disturbed all the time.
+//! Ten Envoys with drainers and two replicas of the webhook, under load and disturbed all the time.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use super::api_server::ApiServer;
 use super::disruptions::Disruptor;
 use super::sampler::Sampler;
 use crate::cluster_fixture::ClusterFixture;
-use crate::edge::EnvoyDeployment;
+use crate::echo;
+use crate::edge::{EnvoyDeployment, deployment};
 use crate::namespace::Namespace;
 use crate::traffic::{Traffic, mixed, sparse};
 
-const ENVOYS: u32 = 3;
+const ENVOYS: u32 = 10;
 
 /// Disturbs a cluster for this long, and measures it.
 ///
@@ -29,7 +30,10 @@ pub(crate) async fn run(
     api_server: Option<&ApiServer>,
 ) -> Result<ClusterReport> {
     let (namespace, release) = fixture.release(values()).await?;
-    let edge = EnvoyDeployment::start(&namespace, ENVOYS, |_| Ok(())).await?;
+    let mut workload = deployment(ENVOYS, echo::start(&namespace).await?)?;
+    // All at once.
+    workload["spec"]["strategy"]["rollingUpdate"] = json!({ "maxSurge": "100%" });
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let kept = release.pods().await?.into_iter().next();
     let kept = kept.context("the webhook has no pod")?;
     let traffic = [

@@ -79,6 +79,7 @@ impl Disruptor<'_> {
     async fn cause(&mut self, disruption: Disruption) -> Result<()> {
         match disruption {
             Disruption::Rollout => {
+                self.counts.terminations += self.edge.pods().await?.len() as u64;
                 self.edge.rollout_restart().await?;
                 self.counts.rollouts += 1;
             }
@@ -89,6 +90,7 @@ impl Disruptor<'_> {
                 eventually("the pod is evicted", evict).await?;
                 self.edge.wait_until_stable().await?;
                 self.counts.evictions += 1;
+                self.counts.terminations += 1;
             }
             Disruption::Rotation => {
                 self.rotate().await?;
