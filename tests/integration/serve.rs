@@ -211,9 +211,12 @@ async fn only_clients_of_the_client_ca_connect() {
         assert!(is_admitted(https(), Some(&of_new)).await);
         assert!(!is_admitted(https(), Some(&of_other)).await);
         assert!(!is_admitted(https(), None).await);
+        // The client learns of it first.
         let failed = "envoy_drainer_tls_handshakes_failed_total 2";
-        let metrics = metrics(&program).await;
-        assert!(metrics.contains(failed), "{metrics}");
+        let counted = wait_until(failed, TIMEOUT, async || {
+            Ok(metrics(&program).await.contains(failed))
+        });
+        counted.await.unwrap();
     }
 }
 
