@@ -11,6 +11,7 @@ CRATES := drainer admission manifest pki load kubernetes flags ctl drill webhook
 # The shutdown managers that `make bench-peers` measures.
 CONTOUR_VERSION := 1.33.8
 ENVOY_GATEWAY_VERSION := 1.9.1
+MARIN3R_VERSION := 0.13.3
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
@@ -24,6 +25,8 @@ MUSL := $(MUSL_$(ARCH))
 GNU := $(MUSL:%musl=%gnu)
 CONTOUR ?= $(CURDIR)/.tools/contour-$(CONTOUR_VERSION)/contour
 ENVOY_GATEWAY ?= $(CURDIR)/.tools/envoy-gateway-$(ENVOY_GATEWAY_VERSION)/envoy-gateway
+MARIN3R ?= $(CURDIR)/.tools/marin3r-$(MARIN3R_VERSION)/marin3r
+MARIN3R_SOURCE ?= https://github.com/3scale-sre/marin3r
 images_of = target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(1)),/$(1))
 IMAGES := $(call images_of,$(ARCH))
 
@@ -256,6 +259,11 @@ $(CURDIR)/.tools/contour-%/contour:
 $(CURDIR)/.tools/envoy-gateway-%/envoy-gateway:
 	$(GO_INSTALL) github.com/envoyproxy/gateway/cmd/envoy-gateway@v$*
 
+# Its go.mod has replacements, with which Go installs no version.
+$(CURDIR)/.tools/marin3r-%/marin3r:
+	rm -rf $(@D) && git clone --quiet --depth 1 --branch v$* $(MARIN3R_SOURCE) $(@D)/source
+	cd $(@D)/source && CGO_ENABLED=0 go build -mod=vendor -ldflags='-s -w' -o $@ ./cmd
+
 # A crate that compiles only because another crate enables a feature of a shared dependency is broken.
 alone: $(CRATES:%=alone-%)
 
@@ -278,7 +286,7 @@ $(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 	@.ci/image webhook $< $(ARCH) $@
 
 # With the shutdown managers of other products, whose pods the tests have.
-$(IMAGES)/pod-tools.tar: target/$(MUSL)/release/pod-tools $(CONTOUR) $(ENVOY_GATEWAY)
+$(IMAGES)/pod-tools.tar: target/$(MUSL)/release/pod-tools $(CONTOUR) $(ENVOY_GATEWAY) $(MARIN3R)
 	@.ci/image pod-tools $< $(ARCH) $@ $(filter-out $<,$^)
 
 $(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer

@@ -89,6 +89,8 @@ const ENDPOINTS: &[Scenario] = scenarios! {
         "so does a pod of Envoy Gateway whose manager has the drainer's image";
     Shared "drop-in-contour" => adopt::loses_no_request(Product::contour(), Manager::DropIn):
         "so does a pod of Contour whose manager has the drainer's image";
+    Shared "drop-in-marin3r" => adopt::loses_no_request(Product::marin3r(), Manager::DropIn):
+        "so does a pod of MARIN3R whose manager has the drainer's image";
     Shared "drill-lag" => drill::find_losses(Setting::BehindLag):
         "drills behind endpoints that lag 15 s find losses of SIGTERM, and none of a drainer";
     Shared "drill-sole" => drill::find_losses(Setting::SolePod):

@@ -21,6 +21,7 @@ pub enum PodEnd {
     #[strum(serialize = "sleep-30")]
     Sleep30,
     Contour,
+    Marin3r,
     EnvoyGateway,
     EnvoyGatewayTuned,
     /// A pod of Envoy Gateway whose shutdown manager has the drainer's image.
@@ -85,6 +86,7 @@ impl PodEnd {
             Self::Sleep15 => "preStop hook sleep 15",
             Self::Sleep30 => "preStop hook sleep 30",
             Self::Contour => "Contour's shutdown manager",
+            Self::Marin3r => "MARIN3R's shutdown manager",
             Self::EnvoyGateway => "Envoy Gateway's shutdown manager",
             Self::EnvoyGatewayTuned => "Envoy Gateway's, 40 s",
             Self::DropIn => "envoy-drainer in its place",

@@ -1,4 +1,4 @@
-//! Pods as Envoy Gateway and Contour build them, with a real Envoy: with the annotation `adopt`, with the drainer's image in
+//! Pods as Envoy Gateway, Contour and MARIN3R build them, with a real Envoy: with the annotation `adopt`, with the drainer's image in
 //! the place of the shutdown manager's, and with the real one.
 
 use std::time::Duration;
@@ -132,6 +132,10 @@ impl Product {
         Self::read(include_str!("adopt/contour.json"))
     }
 
+    pub(super) fn marin3r() -> Self {
+        Self::read(include_str!("adopt/marin3r.json"))
+    }
+
     fn read(file: &str) -> Self {
         serde_json::from_str(file).expect("the file describes a product")
     }
@@ -174,7 +178,10 @@ impl Product {
             Manager::Own => {
                 manager["image"] = json!(images::POD_TOOLS_IMAGE);
                 manager["command"] = json!([program]);
-                manager["lifecycle"]["preStop"]["exec"]["command"][0] = json!(program);
+                let hook = &mut manager["lifecycle"]["preStop"];
+                if let Some(command) = hook.pointer_mut("/exec/command/0") {
+                    *command = json!(program);
+                }
             }
             Manager::DropIn => {
                 manager["image"] = json!(images::DRAINER_IMAGE);

@@ -142,6 +142,7 @@ fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
         PodEnd::Sleep15 => sleep(15),
         PodEnd::Sleep30 => sleep(30),
         PodEnd::Contour => Product::contour().change(template, Manager::Own),
+        PodEnd::Marin3r => Product::marin3r().change(template, Manager::Own),
         PodEnd::EnvoyGateway => Product::envoy_gateway().change(template, Manager::Own),
         PodEnd::EnvoyGatewayTuned => {
             let mut product = Product::envoy_gateway();
