@@ -261,7 +261,7 @@ $(CURDIR)/.tools/envoy-gateway-%/envoy-gateway:
 
 # Its go.mod has replacements, with which Go installs no version.
 $(CURDIR)/.tools/marin3r-%/marin3r:
-	rm -rf $(@D) && git clone --quiet --depth 1 --branch v$* $(MARIN3R_SOURCE) $(@D)/source
+	rm -rf $(@D) && git clone --quiet --config advice.detachedHead=false --depth 1 --branch v$* $(MARIN3R_SOURCE) $(@D)/source
 	cd $(@D)/source && CGO_ENABLED=0 go build -mod=vendor -ldflags='-s -w' -o $@ ./cmd
 
 # A crate that compiles only because another crate enables a feature of a shared dependency is broken.

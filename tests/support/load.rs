@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use ::load::{
-    ClientKind, Clients, Endpoints, ExpectedResponse, FailureKind, Load, Protocol, Report,
-    RequestOptions, RunningLoad, Target,
+    ClientKind, Clients, Endpoints, ExpectedResponse, FailureKind, KindReport, Load, Protocol,
+    Report, RequestOptions, RunningLoad, Target,
 };
 
 use crate::service::Service;

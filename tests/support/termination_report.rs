@@ -16,6 +16,8 @@ pub struct TerminationRun {
     pub requests: u64,
     /// The seeds of those that lost a request.
     pub lossy: Vec<u64>,
+    /// Of these, those of connections to endpoints that lagged, which came later than the quiet period after the one before.
+    pub after_quiet: Vec<u64>,
     /// The seeds of those that could not be run, as those whose Envoy did not start.
     pub without_result: Vec<u64>,
 }
@@ -59,9 +61,11 @@ pub fn text() -> Result<String> {
     let all = runs.iter().map(|run| run.terminations).sum();
     let requests: u64 = runs.iter().map(|run| run.requests).sum();
     let lossy = runs.iter().map(|run| run.lossy.len() as u64).sum();
+    let after_quiet: usize = runs.iter().map(|run| run.after_quiet.len()).sum();
     let bound = 100.0 * upper_bound(lossy, all);
     Ok(format!(
-        "{lossy} of {all} terminations lost one of their {requests} requests. So with 95 % confidence, at most {bound:.3} % do."
+        "{lossy} of {all} terminations lost any of their {requests} requests. So with 95 % confidence, at most {bound:.3} % \
+         do. {after_quiet} of them lost new connections to an endpoint that lagged, which came after `quiet-period`."
     ))
 }
 

@@ -68,6 +68,8 @@ async fn run_all(seeds: Range<u64>, parallel: usize) -> Result<ExitCode> {
                 if result.failed > 0 {
                     println!("{}", result.details);
                     run.lossy.push(seed);
+                    run.after_quiet
+                        .extend(result.came_after_quiet.then_some(seed));
                 }
             }
             Err(error) => {

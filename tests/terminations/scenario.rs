@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::tests::load::{EchoLoad, load};
+use ::tests::timing::TIMEOUT;
 use drainer::Timing;
 use fastrand::Rng;
 
@@ -144,9 +145,11 @@ impl Scenario {
 
     /// The load of its clients.
     pub(crate) fn load(&self) -> EchoLoad {
+        // A response takes up to 9 s, and an Envoy that hangs delays it by 3 s.
+        let load = load().request_timeout(TIMEOUT);
         self.clients
             .iter()
-            .fold(load(), |load, client| match *client {
+            .fold(load, |load, client| match *client {
                 Client::KeepAlive { rate } => load.keep_alive(rate),
                 Client::ConnectionPerRequest { rate } => load.connection_per_request(rate),
                 Client::Slow { rate, seconds } => load.slow(rate, Duration::from_secs_f64(seconds)),

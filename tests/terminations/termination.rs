@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use admission::AdmissionOutcome;
 use anyhow::{Context, Result, ensure};
-use drainer::DrainSummary;
+use drainer::{DrainSummary, Timing};
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,6 +17,7 @@ use tests::envoy_versions::{self, EnvoyBinary};
 use tests::http::Client;
 use tests::kubelet::{Kubelet, Program, RunningPod, Step};
 use tests::listener::{http, tcp};
+use tests::load::{FailureKind, KindReport};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::{ReviewBuilder, defaults};
@@ -40,6 +41,8 @@ pub(crate) struct TerminationResult {
     /// Requests sent, and failed.
     pub(crate) sent: u64,
     pub(crate) failed: u64,
+    /// Each of these was a connection that came later than the quiet period after the one before, to an endpoint that lagged.
+    pub(crate) came_after_quiet: bool,
     /// What happened, if a request failed.
     pub(crate) details: String,
 }
@@ -117,6 +120,7 @@ pub(crate) async fn run(scenario: &Scenario) -> Result<TerminationResult> {
     let start = Instant::now();
     gateway.inject_before_end(fault(true)).await?;
     sleep((start + LOAD_BEFORE).saturating_duration_since(Instant::now())).await;
+    let ended_at = start.elapsed();
     service.mark_terminating(ENDED_POD);
     let in_drain = gateway.inject_in_drain(fault(false));
     let (termination, injected) = tokio::join!(gateway.pod.terminate(), in_drain);
@@ -127,6 +131,17 @@ pub(crate) async fn run(scenario: &Scenario) -> Result<TerminationResult> {
     let message = gateway.pod.termination_message(DRAINER)?;
     let sigterm = termination.time_of(ENVOY, Step::Sigterm);
     let failed = report.failed();
+    let summary: Option<DrainSummary> = serde_json::from_str(&message).ok();
+    let known_until = (ended_at + scenario.endpoint_lag).as_secs_f64();
+    let is_late = |kind: &KindReport| {
+        let mut failures = kind.failed.keys();
+        failures.all(|it| *it == FailureKind::Refused)
+            && kind.failed_at.iter().all(|at| *at <= known_until)
+    };
+    let was_quiet = summary.as_ref().is_some_and(|it| {
+        let last = it.seconds_to_last_new_connection.unwrap_or_default();
+        it.seconds - last >= Timing::default().quiet_period.as_secs_f64()
+    });
     let mut details = String::new();
     if failed > 0 {
         details = format!("{report}\n{}\n{message}", termination.timeline);
@@ -136,9 +151,10 @@ pub(crate) async fn run(scenario: &Scenario) -> Result<TerminationResult> {
         seed: scenario.seed,
         scenario: format!("{scenario:?}"),
         seconds_to_sigterm: sigterm.map(|at| at.as_secs_f64()),
-        message: serde_json::from_str(&message).ok(),
+        message: summary,
         sent: report.sent(),
         failed,
+        came_after_quiet: failed > 0 && was_quiet && report.kinds.iter().all(is_late),
         details,
     })
 }
