@@ -108,9 +108,12 @@ async fn endpoints(namespace: &Namespace) -> Result<Value> {
     let slices = namespace
         .json(&["get", "endpointslices", "--selector", &selector])
         .await?;
-    let slice = slices["items"]
-        .get(0)
-        .context("the Service has no EndpointSlice")?;
+    let slices = slices["items"].as_array();
+    let slice = slices.and_then(|all| all.first());
+    let slice = slice.context("the Service has no EndpointSlice")?;
+    // The controller may have created several.
+    let endpoints = slices.into_iter().flatten();
+    let endpoints = endpoints.flat_map(|it| it["endpoints"].as_array().into_iter().flatten());
     Ok(json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -120,6 +123,6 @@ async fn endpoints(namespace: &Namespace) -> Result<Value> {
         },
         "addressType": slice["addressType"],
         "ports": slice["ports"],
-        "endpoints": slice["endpoints"],
+        "endpoints": endpoints.cloned().collect::<Value>(),
     }))
 }
