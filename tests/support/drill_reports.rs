@@ -173,28 +173,39 @@ pub fn total(setting: Setting, end: PodEnd) -> Result<Option<(u64, u64)>> {
     Ok((cell.runs > 0).then(|| (cell.failed.iter().sum(), cell.sent)))
 }
 
-/// The failed requests by setting, and what a rollout costs, as a table in Markdown.
+/// The failed requests by setting, and what a rollout costs, as a table in Markdown: of what was measured.
 ///
 /// # Errors
 /// As [`read`].
 pub fn overview() -> Result<String> {
-    let settings = Setting::VARIANTS.iter().copied();
-    // Idle clients have no request that fails.
-    let settings: Vec<_> = settings.filter(|it| *it != Setting::Idle).collect();
-    let names = settings.iter().map(|it| it.name());
-    let costs = [
-        "pod-seconds of a rollout of ten",
-        "the same with idle clients",
-    ];
-    let mut table = Table::new(CORNER, names.chain(costs));
-    for end in PodEnd::VARIANTS {
-        let failed = settings.iter().map(|setting| {
+    let mut columns = Vec::new();
+    for setting in Setting::VARIANTS {
+        let cells = PodEnd::VARIANTS.iter().map(|end| {
             let failed = total(*setting, *end)?;
             Ok(failed.map_or("–".to_owned(), |(failed, sent)| failed_of(failed, sent)))
         });
-        let costs = [Setting::Mixed, Setting::Idle].map(|it| Ok(Cell::of(&read(it, *end)?).cost()));
-        let cells: Result<Vec<_>> = failed.chain(costs).collect();
-        table.add(end.name(), cells?);
+        // Idle clients have no request that fails.
+        if *setting != Setting::Idle {
+            columns.push((setting.name(), cells.collect::<Result<Vec<_>>>()?));
+        }
+    }
+    let costs = [
+        (Setting::Mixed, "pod-seconds of a rollout of ten"),
+        (Setting::Idle, "the same with idle clients"),
+    ];
+    for (setting, name) in costs {
+        let cells = PodEnd::VARIANTS.iter();
+        let cells = cells.map(|end| Ok(Cell::of(&read(setting, *end)?).cost()));
+        columns.push((name, cells.collect::<Result<Vec<_>>>()?));
+    }
+    let is_measured = |cell: &String| cell != "–";
+    columns.retain(|(_, cells)| cells.iter().any(is_measured));
+    let mut table = Table::new(CORNER, columns.iter().map(|(name, _)| name));
+    for (row, end) in PodEnd::VARIANTS.iter().enumerate() {
+        let cells = columns.iter().map(|(_, cells)| &cells[row]);
+        if cells.clone().any(is_measured) {
+            table.add(end.name(), cells);
+        }
     }
     Ok(table.to_string())
 }
