@@ -30,6 +30,7 @@ mod slow_reader;
 mod sole;
 
 use tests::drill_reports::Setting;
+use tests::server_report::Front;
 use tests::timing::SECOND;
 
 use crate::scenario::{Scenario, WebhookScope};
@@ -37,7 +38,6 @@ use crate::traffic::Requests;
 
 use admin::CALLS;
 use adopt::{Manager, Product};
-use any_server::Front;
 use order::{AtSigterm, Failing, HOOKS, NATIVE};
 use redirect::EXCLUDE_DRAINER;
 use second_webhook::Order;
@@ -96,11 +96,11 @@ const ENDPOINTS: &[Scenario] = scenarios! {
     Shared "drill-sole" => drill::find_losses(Setting::SolePod):
         "drills of the eviction of an only pod find losses of SIGTERM";
     Shared "drill-surge" => drill::find_losses(Setting::NoSurge):
-        "drills of an only pod without surge are for `make drills`";
+        "drills of an only pod without surge find losses of SIGTERM";
     Shared "drill-http3" => drill::find_losses(Setting::Http3):
         "drills under HTTP/3 requests find losses of SIGTERM";
     Shared "drill-idle" => drill::find_losses(Setting::Idle):
-        "drills beside idle clients are for `make drills`";
+        "drills beside idle clients find no losses of a drainer, which does not wait for them";
     Dedicated "drill-tuned" => drill::tuned_drainers_lose_nothing:
         "a drainer with settings for HTTP/3 and for an only pod loses no request of either";
     Dedicated "replacement-webhook-away" => replacement::absent_webhook_loses_no_request:

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
 use crate::figures;
-use crate::table::{Table, failed_of};
+use crate::table::{Table, failed_of, range};
 
 /// A way to end a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
@@ -60,9 +60,7 @@ struct DrillRun {
 }
 
 /// All runs of a cell.
-#[derive(Default)]
 struct Cell {
-    runs: usize,
     sent: u64,
     /// Of each run.
     failed: Vec<u64>,
@@ -169,8 +167,7 @@ pub fn read(setting: Setting, end: PodEnd) -> Result<Vec<DrillReport>> {
 /// # Errors
 /// As [`read`].
 pub fn total(setting: Setting, end: PodEnd) -> Result<Option<(u64, u64)>> {
-    let cell = Cell::of(&read(setting, end)?);
-    Ok((cell.runs > 0).then(|| (cell.failed.iter().sum(), cell.sent)))
+    Ok(Cell::read(setting, end)?.total())
 }
 
 /// The failed requests by setting, and what a rollout costs, as a table in Markdown: of what was measured.
@@ -178,33 +175,29 @@ pub fn total(setting: Setting, end: PodEnd) -> Result<Option<(u64, u64)>> {
 /// # Errors
 /// As [`read`].
 pub fn overview() -> Result<String> {
-    let mut columns = Vec::new();
-    for setting in Setting::VARIANTS {
-        let cells = PodEnd::VARIANTS.iter().map(|end| {
-            let failed = total(*setting, *end)?;
-            Ok(failed.map_or("–".to_owned(), |(failed, sent)| failed_of(failed, sent)))
-        });
-        // Idle clients have no request that fails.
-        if *setting != Setting::Idle {
-            columns.push((setting.name(), cells.collect::<Result<Vec<_>>>()?));
-        }
-    }
+    // Idle clients have no request that fails.
+    let settings = Setting::VARIANTS.iter().filter(|it| **it != Setting::Idle);
+    let losses = settings.map(|it| (*it, it.name(), Cell::losses as fn(&Cell) -> _));
     let costs = [
-        (Setting::Mixed, "pod-seconds of a rollout of ten"),
-        (Setting::Idle, "the same with idle clients"),
+        (
+            Setting::Mixed,
+            "pod-seconds of a rollout of ten",
+            Cell::cost as fn(&Cell) -> _,
+        ),
+        (Setting::Idle, "the same with idle clients", Cell::cost),
     ];
-    for (setting, name) in costs {
+    let mut columns = Vec::new();
+    for (setting, name, show) in losses.chain(costs) {
         let cells = PodEnd::VARIANTS.iter();
-        let cells = cells.map(|end| Ok(Cell::of(&read(setting, *end)?).cost()));
-        columns.push((name, cells.collect::<Result<Vec<_>>>()?));
+        let cells = cells.map(|end| Ok(show(&Cell::read(setting, *end)?)));
+        columns.push((name, cells.collect::<Result<Vec<Option<String>>>>()?));
     }
-    let is_measured = |cell: &String| cell != "–";
-    columns.retain(|(_, cells)| cells.iter().any(is_measured));
+    columns.retain(|(_, cells)| cells.iter().any(Option::is_some));
     let mut table = Table::new(CORNER, columns.iter().map(|(name, _)| name));
     for (row, end) in PodEnd::VARIANTS.iter().enumerate() {
-        let cells = columns.iter().map(|(_, cells)| &cells[row]);
-        if cells.clone().any(is_measured) {
-            table.add(end.name(), cells);
+        let cells = columns.iter().map(|(_, cells)| cells[row].as_deref());
+        if cells.clone().any(|it| it.is_some()) {
+            table.add(end.name(), cells.map(|it| it.unwrap_or("–")));
         }
     }
     Ok(table.to_string())
@@ -232,13 +225,13 @@ pub fn table(setting: Setting) -> Result<String> {
     }
     let others = ["failed in a run", "terminations", "pods gone after"].map(str::to_owned);
     let mut table = Table::new(CORNER, columns.iter().cloned().chain(others));
-    for (end, cell, clients) in rows.iter().filter(|(_, cell, _)| cell.runs > 0) {
+    for (end, cell, clients) in rows.iter().filter(|(_, cell, _)| !cell.failed.is_empty()) {
         let failed = columns.iter().map(|name| {
             let (failed, sent) = clients.get(name).copied().unwrap_or_default();
             failed_of(failed, sent)
         });
-        let failed_in_a_run = range(cell.failed.iter().map(|it| *it as f64));
-        let ends = range(cell.ends.iter().copied()) + " s";
+        let failed_in_a_run = range(cell.failed.iter().map(|it| *it as f64), " to ");
+        let ends = range(cell.ends.iter().copied(), " to ") + " s";
         let others = [failed_in_a_run, cell.ends.len().to_string(), ends];
         table.add(end.name(), failed.chain(others));
     }
@@ -252,22 +245,9 @@ pub fn table(setting: Setting) -> Result<String> {
 pub fn terminations() -> Result<String> {
     let settings = Setting::VARIANTS.iter();
     let cells = settings.flat_map(|setting| PodEnd::VARIANTS.iter().map(|end| (*setting, *end)));
-    let pods = cells.map(|(setting, end)| Ok(Cell::of(&read(setting, end)?).ends.len()));
+    let pods = cells.map(|(setting, end)| Ok(Cell::read(setting, end)?.ends.len()));
     let pods: Result<usize> = pods.sum();
     pods.map(|it| it.to_string())
-}
-
-/// The smallest and the largest number, without decimals.
-fn range(numbers: impl Iterator<Item = f64>) -> String {
-    let (min, max) = numbers.fold((f64::INFINITY, 0.0), |(min, max): (f64, f64), it| {
-        (min.min(it), max.max(it))
-    });
-    let (min, max) = (format!("{min:.0}"), format!("{max:.0}"));
-    if min == max {
-        max
-    } else {
-        format!("{min} to {max}")
-    }
 }
 
 // === impl Cell ===
@@ -276,7 +256,6 @@ impl Cell {
     fn of(reports: &[DrillReport]) -> Self {
         let pods = reports.iter().flat_map(|report| &report.pods);
         Self {
-            runs: reports.len(),
             sent: reports.iter().map(|report| report.sent).sum(),
             failed: reports.iter().map(|report| report.failed).collect(),
             ends: pods
@@ -285,12 +264,22 @@ impl Cell {
         }
     }
 
+    fn read(setting: Setting, end: PodEnd) -> Result<Self> {
+        Ok(Self::of(&read(setting, end)?))
+    }
+
+    /// The requests that failed, and that were sent; `None` if it was not measured, as the others.
+    fn total(&self) -> Option<(u64, u64)> {
+        (!self.failed.is_empty()).then(|| (self.failed.iter().sum(), self.sent))
+    }
+
+    fn losses(&self) -> Option<String> {
+        self.total().map(|(failed, sent)| failed_of(failed, sent))
+    }
+
     /// For how many seconds a rollout of [`ROLLOUT`] pods holds old ones beside the new ones.
-    fn cost(&self) -> String {
-        if self.ends.is_empty() {
-            return "–".to_owned();
-        }
+    fn cost(&self) -> Option<String> {
         let mean = self.ends.iter().sum::<f64>() / self.ends.len() as f64;
-        format!("{:.0}", ROLLOUT * mean)
+        (!self.ends.is_empty()).then(|| format!("{:.0}", ROLLOUT * mean))
     }
 }

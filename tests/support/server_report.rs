@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
 use crate::figures;
-use crate::table::{Table, failed_of};
+use crate::table::{Table, failed_of, range};
 
 /// A way to end a server's pod.
 #[derive(
@@ -23,6 +23,17 @@ pub enum ServerEnd {
     Sleep30,
     #[strum(to_string = "envoy-drainer")]
     Drainer,
+}
+
+/// Through what clients reach the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Front {
+    /// An Envoy whose endpoints lag.
+    Envoy,
+    KubeProxy,
+    /// The same as kube-proxy, by clients that keep their connections and never pause.
+    Kept,
 }
 
 /// A rollout.
@@ -40,12 +51,16 @@ pub struct ServerRun {
 const FILE: &str = "servers";
 const STREAMS: &str = "streams";
 
-/// Through what clients reach the servers, by their names in the file.
-const FRONTS: [(&str, &str); 3] = [
-    ("envoy", "Envoy"),
-    ("kube-proxy", "new connections"),
-    ("kept", "kept, never pausing"),
-];
+impl Front {
+    /// Its clients, in the table.
+    fn clients(self) -> &'static str {
+        match self {
+            Self::Envoy => "Envoy",
+            Self::KubeProxy => "new connections",
+            Self::Kept => "kept, never pausing",
+        }
+    }
+}
 
 impl ServerEnd {
     /// How long the preStop hook sleeps, in seconds.
@@ -92,14 +107,16 @@ pub fn table() -> Result<String> {
     let runs: Vec<ServerRun> = figures::read(FILE)?;
     let servers: BTreeSet<_> = runs.iter().map(|run| &run.server).collect();
     let mut table = Table::new("clients, and how pods stop", &servers);
-    for (front, clients) in FRONTS {
+    for front in Front::VARIANTS {
         for end in ServerEnd::VARIANTS {
-            let cells = servers.iter().map(|server| {
-                let mut runs = runs.clone();
-                runs.retain(|run| run.server == **server && run.front == front && run.end == *end);
-                cell(&runs)
-            });
-            table.add(format!("{clients}: {end}"), cells);
+            let cells =
+                servers.iter().map(|server| {
+                    let front = front.to_string();
+                    cell(runs.iter().filter(|run| {
+                        run.server == **server && run.front == front && run.end == *end
+                    }))
+                });
+            table.add(format!("{}: {end}", front.clients()), cells);
         }
     }
     Ok(table.to_string())
@@ -120,11 +137,14 @@ pub fn write_streams(runs: &[ServerRun]) -> Result<()> {
 pub fn streams() -> Result<String> {
     let mut runs: Vec<ServerRun> = figures::read(STREAMS)?;
     let kept = figures::read::<Vec<ServerRun>>(FILE)?.into_iter();
-    runs.extend(kept.filter(|run| run.front == "kept").map(|run| ServerRun {
-        server: "http".to_owned(),
-        front: "requests on kept connections that never pause".to_owned(),
-        ..run
-    }));
+    runs.extend(
+        kept.filter(|run| run.front == Front::Kept.to_string())
+            .map(|run| ServerRun {
+                server: "http".to_owned(),
+                front: "requests on kept connections that never pause".to_owned(),
+                ..run
+            }),
+    );
     let columns = [
         ("sleep 15", ServerEnd::Sleep15, "http"),
         ("sleep 30", ServerEnd::Sleep30, "http"),
@@ -140,9 +160,10 @@ pub fn streams() -> Result<String> {
     for (number, front) in fronts.iter().enumerate() {
         if !fronts[..number].contains(front) {
             let cells = columns.map(|(_, end, port)| {
-                let mut runs = runs.clone();
-                runs.retain(|run| run.front == *front && run.end == end && run.server == port);
-                cell(&runs)
+                cell(
+                    runs.iter()
+                        .filter(|run| run.front == *front && run.end == end && run.server == port),
+                )
             });
             table.add(front, cells);
         }
@@ -150,23 +171,13 @@ pub fn streams() -> Result<String> {
     Ok(table.to_string())
 }
 
-fn cell(runs: &[ServerRun]) -> String {
+fn cell<'a>(runs: impl Iterator<Item = &'a ServerRun>) -> String {
+    let runs: Vec<_> = runs.collect();
     if runs.is_empty() {
         return "–".to_owned();
     }
-    let failed: u64 = runs.iter().map(|run| run.failed).sum();
-    let sent: u64 = runs.iter().map(|run| run.sent).sum();
+    let failed = runs.iter().map(|run| run.failed).sum();
+    let sent = runs.iter().map(|run| run.sent).sum();
     let seconds = runs.iter().flat_map(|run| &run.seconds).copied();
-    let (min, max) = seconds.fold((f64::MAX, 0.0), |(min, max): (f64, f64), it| {
-        (min.min(it), max.max(it))
-    });
-    let (failed, min, max) = (
-        failed_of(failed, sent),
-        format!("{min:.0}"),
-        format!("{max:.0}"),
-    );
-    if min == max {
-        return format!("{failed} · {max} s");
-    }
-    format!("{failed} · {min}–{max} s")
+    format!("{} · {} s", failed_of(failed, sent), range(seconds, "–"))
 }

@@ -44,6 +44,20 @@ pub(crate) fn failed_of(failed: u64, sent: u64) -> String {
     }
 }
 
+/// The smallest and the largest number without decimals, with `to` between them, or one if they are the same.
+pub(crate) fn range(numbers: impl IntoIterator<Item = f64>, to: &str) -> String {
+    let numbers = numbers.into_iter();
+    let (min, max) = numbers.fold((f64::INFINITY, 0.0), |(min, max): (f64, f64), it| {
+        (min.min(it), max.max(it))
+    });
+    let (min, max) = (format!("{min:.0}"), format!("{max:.0}"));
+    if min == max {
+        max
+    } else {
+        format!("{min}{to}{max}")
+    }
+}
+
 /// Returns the columns of each row of a table as text: a row on each line, with ` | ` between columns.
 ///
 /// # Panics

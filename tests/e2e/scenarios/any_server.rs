@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, from_str, json};
 use strum::VariantArray;
 use tests::load::load;
-use tests::server_report::{ServerEnd, ServerRun};
+use tests::server_report::{Front, ServerEnd, ServerRun};
 use tests::timing::SECOND;
 use tokio::time::sleep;
 
@@ -24,17 +24,6 @@ use crate::images;
 use crate::namespace::Namespace;
 use crate::service;
 use crate::traffic::Traffic;
-
-/// Through what clients reach the servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
-#[strum(serialize_all = "kebab-case")]
-pub(crate) enum Front {
-    KubeProxy,
-    /// An Envoy whose endpoints lag.
-    Envoy,
-    /// The same as kube-proxy, by clients that keep their connections and never pause.
-    Kept,
-}
 
 /// How late the Envoy in front learns of endpoints.
 const LAG: Duration = Duration::from_secs(3);
