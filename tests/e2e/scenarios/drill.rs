@@ -110,10 +110,10 @@ async fn drill_cell(
 
 /// Whether requests fail; `None` if that may differ from run to run, or is nothing that a drainer promises.
 fn loses(setting: Setting, end: PodEnd) -> Option<bool> {
-    use Setting::{BehindLag, Http3, Mixed, SolePod};
+    use Setting::{BehindLag, Http3, Idle, Mixed, NoSurge, SolePod};
     match (setting, end) {
-        (Mixed | BehindLag | SolePod | Http3, PodEnd::Sigterm) => Some(true),
-        (Mixed | BehindLag, PodEnd::Drainer) => Some(false),
+        (Mixed | BehindLag | SolePod | NoSurge | Http3, PodEnd::Sigterm) => Some(true),
+        (Mixed | BehindLag | Idle, PodEnd::Drainer) => Some(false),
         (SolePod | Http3, PodEnd::DrainerTuned) => Some(false),
         _ => None,
     }
