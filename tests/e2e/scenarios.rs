@@ -66,6 +66,8 @@ const HEAVY: &[Scenario] = scenarios! {
         "rollouts without a drainer lose requests of each kind";
     Shared "drill" => drill::find_losses(Setting::Mixed):
         "drills under several kinds of clients find losses of SIGTERM, and none of a drainer";
+    Dedicated "drill-tuned" => drill::tuned_drainers_lose_nothing:
+        "a drainer with settings for HTTP/3 and for an only pod loses no request of either";
     Shared "strategy" => rollouts::of_modify_only_listeners(Some("immediate"), Requests::Survive):
         "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request";
     Shared "gradual" => rollouts::of_modify_only_listeners(None, Requests::Fail):
@@ -93,16 +95,8 @@ const ENDPOINTS: &[Scenario] = scenarios! {
         "so does a pod of MARIN3R whose manager has the drainer's image";
     Shared "drill-lag" => drill::find_losses(Setting::BehindLag):
         "drills behind endpoints that lag 15 s find losses of SIGTERM, and none of a drainer";
-    Shared "drill-sole" => drill::find_losses(Setting::SolePod):
-        "drills of the eviction of an only pod find losses of SIGTERM";
-    Shared "drill-surge" => drill::find_losses(Setting::NoSurge):
-        "drills of an only pod without surge find losses of SIGTERM";
     Shared "drill-http3" => drill::find_losses(Setting::Http3):
         "drills under HTTP/3 requests find losses of SIGTERM";
-    Shared "drill-idle" => drill::find_losses(Setting::Idle):
-        "drills beside idle clients find no losses of a drainer, which does not wait for them";
-    Dedicated "drill-tuned" => drill::tuned_drainers_lose_nothing:
-        "a drainer with settings for HTTP/3 and for an only pod loses no request of either";
     Dedicated "replacement-webhook-away" => replacement::absent_webhook_loses_no_request:
         "a wait for a replacement without the webhook lasts to its limit and loses no request";
     Dedicated "replacement-together" => replacement::pods_evicted_together_lose_no_request:
@@ -119,6 +113,10 @@ const ENDPOINTS: &[Scenario] = scenarios! {
 
 /// Scenarios about pods and their containers, with a light load.
 const LIGHT: &[Scenario] = scenarios! {
+    Shared "drill-sole" => drill::find_losses(Setting::SolePod):
+        "drills of the eviction of an only pod find losses of SIGTERM";
+    Shared "drill-surge" => drill::find_losses(Setting::NoSurge):
+        "drills of an only pod without surge find losses of SIGTERM";
     Shared "scale" => rollouts::scaling_loses_no_request: "scaling down and up loses no request";
     Shared "deletions" => rollouts::short_deletions_lose_no_request_of_5_s:
         "deletions with a grace period of 8 s lose no request of 5 s";
@@ -189,8 +187,10 @@ const LIGHT: &[Scenario] = scenarios! {
         "an app with both annotations fails no request and no call";
 };
 
-/// Scenarios about the webhook, most of which create pods in a loop.
+/// Scenarios about the webhook, most of which create pods in a loop, and about clients that send nothing.
 const ADMISSION: &[Scenario] = scenarios! {
+    Shared "drill-idle" => drill::find_losses(Setting::Idle):
+        "drills beside idle clients find no losses of a drainer, which does not wait for them";
     Dedicated "rotations" => ca_rotation::twenty_rotations_fail_no_admission: "20 CA rotations fail no admission";
     Dedicated "lost" => ca_rotation::lost_secret_fails_no_admission: "a lost CA fails no admission";
     Dedicated "modes" => modes::changes_fail_no_admission: "changes of the certificate mode fail no admission";

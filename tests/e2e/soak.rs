@@ -1,8 +1,8 @@
 //! `make soak`: what holds for minutes holds for hours, while everything changes that changes in a cluster.
 //!
 //! First in the cluster: ten Envoys with drainers and two replicas of the webhook, under load and [disturbed] all
-//! the time. Then a drainer beside a [busy Envoy], for as long. They do not run at the same time, since the cluster may
-//! be on this machine, whose processors the busy Envoy uses.
+//! the time. Then a drainer beside a [busy Envoy], for half as long. They do not run at the same time, since the
+//! cluster may be on this machine, whose processors the busy Envoy uses.
 //!
 //! The soak fails if a request fails, a load does not reach its rate, a container restarts, or a measure [grows].
 //!
@@ -61,7 +61,7 @@ use crate::{images, prerequisites};
 /// Minimum duration, in minutes: less does not suffice for every kind of disruption.
 const MIN_MINUTES: u64 = 5;
 
-/// Runs the soak for this many minutes in the cluster, and as many beside the busy Envoy.
+/// Runs the soak for this many minutes in the cluster, and half as many beside the busy Envoy.
 pub(crate) async fn run(minutes: &str) -> Result<ExitCode> {
     let minutes: u64 = minutes.parse().context("MINUTES")?;
     ensure!(
@@ -93,7 +93,7 @@ pub(crate) async fn run(minutes: &str) -> Result<ExitCode> {
     let cluster = cluster?;
     cleanup?;
     let busy_envoy = select! {
-        measured = busy_envoy::run(length) => measured?,
+        measured = busy_envoy::run(length / 2) => measured?,
         () = interrupt.wait() => return Err(anyhow!("interrupted")),
     };
 

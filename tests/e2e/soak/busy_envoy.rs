@@ -1,5 +1,5 @@
-//! A drainer beside an Envoy with thousands of listeners and no CPU time to spare, for as long as a soak lasts: half of
-//! the time in standby, half in a drain that does not end.
+//! A drainer beside an Envoy with thousands of listeners and no CPU time to spare: half of the time in standby, half
+//! in a drain that does not end.
 
 use std::io;
 use std::net::SocketAddr;
