@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// More than any call takes: those that wait for something have a shorter `--timeout`.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// The result of a program.
 #[derive(Debug)]

@@ -59,7 +59,7 @@ use crate::outcome::MIN_RATE_RATIO;
 use crate::{images, prerequisites};
 
 /// Minimum duration, in minutes: less does not suffice for every kind of disruption.
-const MIN_MINUTES: u64 = 5;
+const MIN_MINUTES: u64 = 10;
 
 /// Runs the soak for this many minutes in the cluster, and half as many beside the busy Envoy.
 pub(crate) async fn run(minutes: &str) -> Result<ExitCode> {

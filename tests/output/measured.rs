@@ -8,8 +8,8 @@
 //! <!-- measured: peers.json standby_cpu_time reaction -->
 //! the table of these measures
 //! <!-- /measured -->
-//! <!-- measured: drills behind-lag -->
-//! the table of these drills
+//! <!-- measured: drills ranges -->
+//! the table of this name
 //! <!-- /measured -->
 //! <!-- measured: soak.json -->
 //! what the soak prints
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use tests::admission_report::AdmissionReport;
-use tests::drill_reports::{self, Setting};
+use tests::drill_reports;
 use tests::figures;
 use tests::golden;
 use tests::peers_report::{PeersReport, Program};
@@ -118,15 +118,15 @@ fn render(marker: &str) -> Result<String> {
     }
 }
 
-/// Renders the table of a setting, or that of all.
-fn render_drills(setting: &str) -> Result<String> {
-    match setting {
-        "" => return drill_reports::overview(),
-        "terminations" => return drill_reports::terminations(),
-        _ => {}
+/// Renders a table of the drills, or a figure.
+fn render_drills(name: &str) -> Result<String> {
+    match name {
+        "" => drill_reports::overview(),
+        "ranges" => drill_reports::ranges(),
+        "by-client" => drill_reports::by_client(),
+        "terminations" => drill_reports::terminations(),
+        _ => bail!("nothing renders {name}"),
     }
-    let setting = setting.parse::<Setting>().ok();
-    drill_reports::table(setting.context("no such setting")?)
 }
 
 /// Renders a table of these measures, or a figure: the measure of a program.

@@ -31,9 +31,7 @@ pub enum PodEnd {
 }
 
 /// What a drill disrupts, and under which load.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Setting {
     /// A rollout behind kube-proxy, under several kinds of clients.
@@ -131,9 +129,9 @@ pub fn is_of(setting: Setting, end: PodEnd, cell: &str) -> bool {
 /// # Errors
 /// If the file cannot be written, or the code is not committed.
 pub fn record(setting: Setting, end: PodEnd, mut report: DrillReport) -> Result<()> {
-    let code = figures::code()?;
+    let code = figures::code(&[])?;
     let name = file(setting, end);
-    let mut runs = figures::read::<Vec<DrillRun>>(&name).unwrap_or_default();
+    let mut runs = figures::read_runs::<DrillRun>(&name)?;
     runs.retain(|run| !end.has_drainer() || run.code == code);
     // A picture has the seconds of some.
     if setting != Setting::BehindLag || !runs.is_empty() {
@@ -154,11 +152,7 @@ pub fn record(setting: Setting, end: PodEnd, mut report: DrillReport) -> Result<
 /// # Errors
 /// If one is invalid.
 pub fn read(setting: Setting, end: PodEnd) -> Result<Vec<DrillReport>> {
-    let name = file(setting, end);
-    if !figures::file(&name).exists() {
-        return Ok(Vec::new());
-    }
-    let runs = figures::read::<Vec<DrillRun>>(&name)?;
+    let runs = figures::read_runs::<DrillRun>(&file(setting, end))?;
     Ok(runs.into_iter().map(|run| run.report).collect())
 }
 
@@ -170,28 +164,43 @@ pub fn total(setting: Setting, end: PodEnd) -> Result<Option<(u64, u64)>> {
     Ok(Cell::read(setting, end)?.total())
 }
 
+/// A part of a cell's result, for a table; `None` if it was not measured.
+type Show = fn(&Cell) -> Option<String>;
+
 /// The failed requests by setting, and what a rollout costs, as a table in Markdown: of what was measured.
 ///
 /// # Errors
 /// As [`read`].
 pub fn overview() -> Result<String> {
-    // Idle clients have no request that fails.
-    let settings = Setting::VARIANTS.iter().filter(|it| **it != Setting::Idle);
-    let losses = settings.map(|it| (*it, it.name(), Cell::losses as fn(&Cell) -> _));
     let costs = [
-        (
-            Setting::Mixed,
-            "pod-seconds of a rollout of ten",
-            Cell::cost as fn(&Cell) -> _,
-        ),
-        (Setting::Idle, "the same with idle clients", Cell::cost),
+        (Setting::Mixed, "pod-seconds of a rollout of ten"),
+        (Setting::Idle, "the same with idle clients"),
     ];
-    let mut columns = Vec::new();
-    for (setting, name, show) in losses.chain(costs) {
+    let costs = costs.map(|(setting, name)| (setting, name, Cell::cost as Show));
+    by_setting(columns(Cell::losses).chain(costs))
+}
+
+/// The fewest and the most requests that failed in a run, and how long pods took to end, as a table in Markdown.
+///
+/// # Errors
+/// As [`read`].
+pub fn ranges() -> Result<String> {
+    by_setting(columns(Cell::range))
+}
+
+/// A column for each setting.
+fn columns(show: Show) -> impl Iterator<Item = (Setting, &'static str, Show)> {
+    (Setting::VARIANTS.iter()).map(move |it| (*it, it.name(), show))
+}
+
+/// A table with these columns, without those and rows that were not measured.
+fn by_setting(columns: impl Iterator<Item = (Setting, &'static str, Show)>) -> Result<String> {
+    let columns = columns.map(|(setting, name, show)| {
         let cells = PodEnd::VARIANTS.iter();
         let cells = cells.map(|end| Ok(show(&Cell::read(setting, *end)?)));
-        columns.push((name, cells.collect::<Result<Vec<Option<String>>>>()?));
-    }
+        Ok((name, cells.collect::<Result<Vec<Option<String>>>>()?))
+    });
+    let mut columns = columns.collect::<Result<Vec<_>>>()?;
     columns.retain(|(_, cells)| cells.iter().any(Option::is_some));
     let mut table = Table::new(CORNER, columns.iter().map(|(name, _)| name));
     for (row, end) in PodEnd::VARIANTS.iter().enumerate() {
@@ -203,17 +212,16 @@ pub fn overview() -> Result<String> {
     Ok(table.to_string())
 }
 
-/// The failed requests of a setting by kind of client, with the fewest and the most of a run, and how long pods took to end,
-/// as a table in Markdown.
+/// The failed requests under several kinds of clients, by kind, as a table in Markdown.
 ///
 /// # Errors
 /// As [`read`].
-pub fn table(setting: Setting) -> Result<String> {
+pub fn by_client() -> Result<String> {
     let mut rows = Vec::new();
     let mut columns = Vec::new();
     for end in PodEnd::VARIANTS {
-        let reports = read(setting, *end)?;
         let mut clients = BTreeMap::<String, (u64, u64)>::new();
+        let reports = read(Setting::Mixed, *end)?;
         for client in reports.iter().flat_map(|report| &report.clients) {
             if !columns.contains(&client.name) {
                 columns.push(client.name.clone());
@@ -221,19 +229,12 @@ pub fn table(setting: Setting) -> Result<String> {
             let (failed, sent) = clients.entry(client.name.clone()).or_default();
             (*failed, *sent) = (*failed + client.failed, *sent + client.sent);
         }
-        rows.push((end, Cell::of(&reports), clients));
+        rows.push((end, clients));
     }
-    let others = ["failed in a run", "terminations", "pods gone after"].map(str::to_owned);
-    let mut table = Table::new(CORNER, columns.iter().cloned().chain(others));
-    for (end, cell, clients) in rows.iter().filter(|(_, cell, _)| !cell.failed.is_empty()) {
-        let failed = columns.iter().map(|name| {
-            let (failed, sent) = clients.get(name).copied().unwrap_or_default();
-            failed_of(failed, sent)
-        });
-        let failed_in_a_run = range(cell.failed.iter().map(|it| *it as f64), " to ");
-        let ends = range(cell.ends.iter().copied(), " to ") + " s";
-        let others = [failed_in_a_run, cell.ends.len().to_string(), ends];
-        table.add(end.name(), failed.chain(others));
+    let mut table = Table::new(CORNER, &columns);
+    for (end, clients) in rows.iter().filter(|(_, clients)| !clients.is_empty()) {
+        let cell = |name| (clients.get(name)).map_or("–".to_owned(), |it| failed_of(it.0, it.1));
+        table.add(end.name(), columns.iter().map(cell));
     }
     Ok(table.to_string())
 }
@@ -275,6 +276,13 @@ impl Cell {
 
     fn losses(&self) -> Option<String> {
         self.total().map(|(failed, sent)| failed_of(failed, sent))
+    }
+
+    fn range(&self) -> Option<String> {
+        let failed = range(self.failed.iter().map(|it| *it as f64), "–");
+        let ends = range(self.ends.iter().copied(), "–");
+        let bold = if failed == "0" { "" } else { "**" };
+        (!self.failed.is_empty()).then(|| format!("{bold}{failed}{bold} · {ends} s"))
     }
 
     /// For how many seconds a rollout of [`ROLLOUT`] pods holds old ones beside the new ones.

@@ -52,17 +52,27 @@ pub fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
     serde_json::from_str(&json).with_context(context)
 }
 
-/// The trees in Git of the code that decides what a pod's termination loses: the drainer's, and the admission's.
+/// Reads the runs of `docs/measured/NAME.json`; none if there is no such file.
+///
+/// # Errors
+/// If it is invalid.
+pub fn read_runs<T: DeserializeOwned>(name: &str) -> Result<Vec<T>> {
+    let runs = file(name).exists().then(|| read(name));
+    runs.unwrap_or(Ok(Vec::new()))
+}
+
+/// The trees in Git of the code that decides what a pod's termination loses: the drainer's, the admission's, and that of the
+/// tests in `harness`.
 ///
 /// # Errors
 /// If Git does not tell them, or if the code has changed since the last commit.
-pub fn code() -> Result<String> {
-    const CODE: [&str; 2] = ["drainer/src", "webhook/admission/src"];
-    let changes = git(&[&["status", "--porcelain"], &CODE[..]].concat())?;
+pub fn code(harness: &[&str]) -> Result<String> {
+    let paths = [&["drainer/src", "webhook/admission/src"], harness].concat();
+    let changes = git(&[&["status", "--porcelain"], &paths[..]].concat())?;
     ensure!(changes.is_empty(), "not committed: {changes}");
-    let trees = CODE.map(|path| git(&["rev-parse", "--short=12", &format!("HEAD:{path}")]));
-    let [drainer, admission] = trees;
-    Ok(format!("{} {}", drainer?, admission?))
+    let trees =
+        (paths.iter()).map(|path| git(&["rev-parse", "--short=12", &format!("HEAD:{path}")]));
+    Ok(trees.collect::<Result<Vec<_>>>()?.join(" "))
 }
 
 fn git(args: &[&str]) -> Result<String> {

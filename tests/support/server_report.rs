@@ -93,7 +93,7 @@ impl ServerRun {
     /// # Errors
     /// If the file cannot be written.
     pub fn record(&self) -> Result<()> {
-        let mut runs = figures::read::<Vec<Self>>(FILE).unwrap_or_default();
+        let mut runs = figures::read_runs::<Self>(FILE)?;
         runs.push(self.clone());
         figures::write(FILE, &runs)
     }

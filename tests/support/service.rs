@@ -143,6 +143,11 @@ impl Service {
         lock(&self.balancer).candidates(Instant::now()).len()
     }
 
+    /// When this pod was chosen for a connection.
+    pub fn chosen_at(&self, name: &str) -> Vec<Instant> {
+        lock(&self.balancer).chosen_at(name)
+    }
+
     /// The number of connections to this pod that clients hold open.
     pub fn open_connections(&self, name: &str) -> usize {
         lock(&self.balancer).open_connections(name)

@@ -9,7 +9,7 @@ use crate::table::Table;
 #[serde(rename_all = "camelCase")]
 pub struct SoakReport {
     pub version: String,
-    /// Of each of both parts.
+    /// Of the first part; the second takes half of it.
     pub minutes: u64,
     pub seed: u64,
     pub passed: bool,
@@ -105,7 +105,7 @@ impl SoakReport {
         } = &self.cluster;
         let no_failure = loads.iter().all(|load| load.failed == 0);
         let reached = loads.iter().all(|load| load.reached >= min_reached);
-        let grows = self.trends().any(|trend| trend.grows);
+        let grows = (self.trends()).any(|trend| trend.grows || trend.slope.is_none());
         self.passed = no_failure && reached && *restarts == 0 && !grows;
         self
     }
@@ -164,7 +164,7 @@ impl ClusterReport {
         format!(
             "In the cluster, for {minutes} minutes: {}. There were {} rollouts and {} evictions, which ended {} Envoys, {} rotations of the CA that \
              were requested and {due_rotations} that were due, {} webhooks killed, and {restarts} restarts of \
-             containers; {outage}; {missed_samples} samples were missed.",
+             containers in the pods that were left; {outage}; {missed_samples} samples were missed.",
             loads.collect::<Vec<_>>().join(", "),
             disruptions.rollouts,
             disruptions.evictions,

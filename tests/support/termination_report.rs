@@ -16,7 +16,8 @@ pub struct TerminationRun {
     pub requests: u64,
     /// The seeds of those that lost a request.
     pub lossy: Vec<u64>,
-    /// Of these, those of connections to endpoints that lagged, which came later than the quiet period after the one before.
+    /// Of these, those of connections that were refused, to an endpoint that lagged for longer than a drain's minimum, after
+    /// a quiet period in which no connection came.
     pub after_quiet: Vec<u64>,
     /// The seeds of those that could not be run, as those whose Envoy did not start.
     pub without_result: Vec<u64>,
@@ -33,7 +34,7 @@ impl TerminationRun {
     /// As [`figures::code`].
     pub fn new(first_seed: u64) -> Result<Self> {
         Ok(Self {
-            code: figures::code()?,
+            code: figures::code(&["tests/terminations"])?,
             first_seed,
             ..Self::default()
         })
@@ -44,8 +45,8 @@ impl TerminationRun {
     /// # Errors
     /// If the file cannot be written.
     pub fn record(self) -> Result<()> {
-        let mut runs = figures::read::<Vec<Self>>(FILE).unwrap_or_default();
-        runs.retain(|run| run.code == self.code && run.first_seed != self.first_seed);
+        let mut runs = figures::read_runs::<Self>(FILE)?;
+        runs.retain(|run| run.code == self.code);
         runs.push(self);
         runs.sort_by_key(|run| run.first_seed);
         figures::write(FILE, &runs)
@@ -58,14 +59,16 @@ impl TerminationRun {
 /// If the figures cannot be read.
 pub fn text() -> Result<String> {
     let runs: Vec<TerminationRun> = figures::read(FILE)?;
-    let all = runs.iter().map(|run| run.terminations).sum();
+    let all: u64 = runs.iter().map(|run| run.terminations).sum();
     let requests: u64 = runs.iter().map(|run| run.requests).sum();
-    let lossy = runs.iter().map(|run| run.lossy.len() as u64).sum();
+    let lossy: u64 = runs.iter().map(|run| run.lossy.len() as u64).sum();
     let after_quiet: usize = runs.iter().map(|run| run.after_quiet.len()).sum();
-    let bound = 100.0 * upper_bound(lossy, all);
+    let without_result: u64 = runs.iter().map(|run| run.without_result.len() as u64).sum();
+    let bound = 100.0 * upper_bound(lossy + without_result, all + without_result);
     Ok(format!(
-        "{lossy} of {all} terminations lost any of their {requests} requests. So with 95 % confidence, at most {bound:.3} % \
-         do. {after_quiet} of them lost new connections to an endpoint that lagged, which came after `quiet-period`."
+        "{lossy} of {all} terminations lost a request, of {requests} in all; {without_result} more had no result. So with \
+         95 % confidence, at most {bound:.3} % of such terminations lose one. In {after_quiet}, the lost requests were those \
+         of the [known limit](load-balancers.md#do-you-need-a-delay)."
     ))
 }
 

@@ -17,7 +17,7 @@ use tests::envoy_versions::{self, EnvoyBinary};
 use tests::http::Client;
 use tests::kubelet::{Kubelet, Program, RunningPod, Step};
 use tests::listener::{http, tcp};
-use tests::load::{FailureKind, KindReport};
+use tests::load::{FailureKind, Report};
 use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::{ReviewBuilder, defaults};
@@ -25,7 +25,7 @@ use tests::service::{Endpoint, Service};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::scenario::{Fault, LOAD_BEFORE, Scenario};
 
@@ -41,7 +41,7 @@ pub(crate) struct TerminationResult {
     /// Requests sent, and failed.
     pub(crate) sent: u64,
     pub(crate) failed: u64,
-    /// Each of these was a connection that came later than the quiet period after the one before, to an endpoint that lagged.
+    /// See [`TerminationRun::after_quiet`](tests::termination_report::TerminationRun::after_quiet).
     pub(crate) came_after_quiet: bool,
     /// What happened, if a request failed.
     pub(crate) details: String,
@@ -68,7 +68,7 @@ const DRAINER: &str = "envoy-drainer";
 const ENDED_POD: &str = "edge-1";
 const OTHER_POD: &str = "edge-2";
 
-/// How long the load runs after the pod's end. Clients that keep a connection have left by then.
+/// How long the load runs after the pod's end, and after all clients have learned of it.
 const LOAD_AFTER: Duration = Duration::from_secs(2);
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -125,22 +125,23 @@ pub(crate) async fn run(scenario: &Scenario) -> Result<TerminationResult> {
     let in_drain = gateway.inject_in_drain(fault(false));
     let (termination, injected) = tokio::join!(gateway.pod.terminate(), in_drain);
     injected?;
-    // What clients have not learned by the pod's end is not its fault; they have, if the drain was long enough.
-    sleep(LOAD_AFTER).await;
+    // A hot restarter ends the new process with the old one.
+    gateway.next_epoch = None;
+    let known_at = start + ended_at + scenario.endpoint_lag;
+    sleep_until(known_at.max(Instant::now()) + LOAD_AFTER).await;
     let report = load.stop().await;
     let message = gateway.pod.termination_message(DRAINER)?;
     let sigterm = termination.time_of(ENVOY, Step::Sigterm);
     let failed = report.failed();
-    let summary: Option<DrainSummary> = serde_json::from_str(&message).ok();
-    let known_until = (ended_at + scenario.endpoint_lag).as_secs_f64();
-    let is_late = |kind: &KindReport| {
-        let mut failures = kind.failed.keys();
-        failures.all(|it| *it == FailureKind::Refused)
-            && kind.failed_at.iter().all(|at| *at <= known_until)
-    };
-    let was_quiet = summary.as_ref().is_some_and(|it| {
-        let last = it.seconds_to_last_new_connection.unwrap_or_default();
-        it.seconds - last >= Timing::default().quiet_period.as_secs_f64()
+    let is_limit = sigterm.is_some_and(|after| {
+        let defaults = Timing::default();
+        let at = ended_at + after;
+        let quiet = start + at - defaults.quiet_period..start + at;
+        let mut chosen = service.chosen_at(ENDED_POD).into_iter();
+        scenario.drain_delay().is_none()
+            && after >= defaults.min_drain_duration
+            && !chosen.any(|chosen| quiet.contains(&chosen))
+            && are_refused_after(&report, at)
     });
     let mut details = String::new();
     if failed > 0 {
@@ -151,11 +152,20 @@ pub(crate) async fn run(scenario: &Scenario) -> Result<TerminationResult> {
         seed: scenario.seed,
         scenario: format!("{scenario:?}"),
         seconds_to_sigterm: sigterm.map(|at| at.as_secs_f64()),
-        message: summary,
+        message: serde_json::from_str(&message).ok(),
         sent: report.sent(),
         failed,
-        came_after_quiet: failed > 0 && was_quiet && report.kinds.iter().all(is_late),
+        came_after_quiet: failed > 0 && is_limit,
         details,
+    })
+}
+
+/// Returns true if no request failed but those whose connection was refused after `at`, from the start of the load.
+fn are_refused_after(report: &Report, at: Duration) -> bool {
+    report.kinds.iter().all(|kind| {
+        let mut failures = kind.failed.keys();
+        failures.all(|failure| *failure == FailureKind::Refused)
+            && kind.failed_at.iter().all(|it| *it >= at.as_secs_f64())
     })
 }
 
@@ -184,9 +194,9 @@ impl GatewayPod {
             let admin = bootstrap.admin_address().to_string();
             annotations["envoy-drainer.dev/admin-address"] = json!(admin);
         }
-        if let Some(min) = scenario.min_drain_duration() {
-            annotations["envoy-drainer.dev/min-drain-duration"] =
-                json!(format!("{}ms", min.as_millis()));
+        if let Some(delay) = scenario.drain_delay() {
+            annotations["envoy-drainer.dev/drain-delay"] =
+                json!(format!("{}ms", delay.as_millis()));
         }
         let pod = json!({
             "apiVersion": "v1",

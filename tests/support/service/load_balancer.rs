@@ -33,6 +33,8 @@ pub(super) struct Backend {
     pub(super) endpoint: Endpoint,
     /// Has one more owner for each open connection.
     connection_count: Arc<()>,
+    /// When it was chosen for each connection.
+    chosen_at: Vec<Instant>,
     readiness: Readiness,
     terminating_since: Option<Instant>,
 }
@@ -59,6 +61,7 @@ impl LoadBalancer {
         self.backends.push(Backend {
             endpoint,
             connection_count: Arc::new(()),
+            chosen_at: Vec::new(),
             readiness: Readiness::NotReady,
             terminating_since: None,
         });
@@ -82,12 +85,19 @@ impl LoadBalancer {
         };
     }
 
+    pub(super) fn chosen_at(&self, name: &str) -> Vec<Instant> {
+        self.backend(name)
+            .map(|it| it.chosen_at.clone())
+            .unwrap_or_default()
+    }
+
     pub(super) fn open_connections(&self, name: &str) -> usize {
-        let mut backends = self.backends.iter();
-        let backend = backends.find(|backend| backend.endpoint.name == name);
-        backend.map_or(0, |backend| {
-            Arc::strong_count(&backend.connection_count) - 1
-        })
+        self.backend(name)
+            .map_or(0, |it| Arc::strong_count(&it.connection_count) - 1)
+    }
+
+    fn backend(&self, name: &str) -> Option<&Backend> {
+        self.backends.iter().find(|it| it.endpoint.name == name)
     }
 
     /// The pods that get new connections: the ready ones that do not terminate or, without any, the ready ones that do.
@@ -123,6 +133,7 @@ impl LoadBalancer {
             ConnectionGuard::new(&backend.connection_count),
         );
         self.next_indices[protocol as usize] = index + 1;
+        self.find(&next.0.name)?.chosen_at.push(now);
         Some(next)
     }
 
