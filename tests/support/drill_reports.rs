@@ -120,8 +120,10 @@ fn file(setting: Setting, end: PodEnd) -> String {
 
 /// Returns true if `cell` names it: `all`, a setting, or `SETTING/END`.
 pub fn is_of(setting: Setting, end: PodEnd, cell: &str) -> bool {
+    // Contour offers no HTTP/3.
+    let is_offered = (setting, end) != (Setting::Http3, PodEnd::Contour);
     let (setting, end): (&str, &str) = (setting.into(), end.into());
-    cell == "all" || cell == setting || cell == format!("{setting}/{end}")
+    is_offered && (cell == "all" || cell == setting || cell == format!("{setting}/{end}"))
 }
 
 /// Adds a run to those of docs/measured. Those with a drainer of other code are dropped.
