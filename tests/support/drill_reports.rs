@@ -85,7 +85,7 @@ impl PodEnd {
             Self::Marin3r => "MARIN3R's shutdown manager",
             Self::EnvoyGateway => "Envoy Gateway's shutdown manager",
             Self::EnvoyGatewayTuned => "Envoy Gateway's, 40 s",
-            Self::DropIn => "envoy-drainer in its place",
+            Self::DropIn => "envoy-drainer as Envoy Gateway's",
             Self::Drainer => "envoy-drainer",
             Self::DrainerTuned => "envoy-drainer, tuned",
         }
@@ -139,10 +139,10 @@ pub fn record(setting: Setting, end: PodEnd, mut report: DrillReport) -> Result<
     if setting != Setting::BehindLag || !runs.is_empty() {
         report.by_second.clear();
     }
-    report
-        .clients
-        .iter_mut()
-        .for_each(|it| it.by_second.clear());
+    for client in &mut report.clients {
+        client.by_second.clear();
+        client.first_failures.truncate(1);
+    }
     report.pods.iter_mut().for_each(|it| it.summary = None);
     runs.push(DrillRun { code, report });
     fs::create_dir_all(figures::file("drills"))?;

@@ -67,8 +67,8 @@ pub fn text() -> Result<String> {
     let bound = 100.0 * upper_bound(lossy + without_result, all + without_result);
     Ok(format!(
         "{lossy} of {all} terminations lost a request, of {requests} in all; {without_result} more had no result. So with \
-         95 % confidence, at most {bound:.3} % of such terminations lose one. Of the lossy ones, {after_quiet} are explained \
-         by the [known limit](load-balancers.md#do-you-need-a-delay)."
+         95 % confidence, at most {bound:.3} % of such terminations lose one. {after_quiet} of the lossy ones met the limit \
+         of [3 s without a connection](load-balancers.md#do-you-need-a-delay)."
     ))
 }
 
