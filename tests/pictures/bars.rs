@@ -14,8 +14,8 @@ const WIDTH: i32 = 640;
 const TEXT: u32 = 20;
 
 /// Where bars begin, and the room for the counts behind the longest, in pixels.
-const LEFT: i32 = 296;
-const RIGHT: i32 = 150;
+const LEFT: i32 = 316;
+const RIGHT: i32 = 130;
 
 /// The colours of what fails, and of envoy-drainer, whose bar may have no length.
 const FAILED: RGBColor = RGBColor(200, 36, 36);
@@ -34,7 +34,7 @@ pub(crate) fn draw(title: &str, drills: &[(&str, u64, u64)]) -> Result<String> {
             let end = LEFT + 3 + (*failed as f64 * scale) as i32;
             rectangle(area, [(LEFT, middle - 13), (end, middle + 13)], color)?;
             write(area, name, (LEFT - 12, middle), Side::Left, &font(TEXT))?;
-            let count = format!("{failed} of {sent} failed");
+            let count = format!("{failed} of {sent}");
             write(area, &count, (end + 10, middle), Side::Right, &font(TEXT))?;
         }
         Ok(())
