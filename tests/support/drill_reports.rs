@@ -222,8 +222,8 @@ pub fn by_client() -> Result<String> {
     let mut rows = Vec::new();
     let mut columns = Vec::new();
     for end in PodEnd::VARIANTS {
-        let mut clients = BTreeMap::<String, (u64, u64)>::new();
         let reports = read(Setting::Mixed, *end)?;
+        let mut clients = BTreeMap::<String, (u64, u64)>::new();
         for client in reports.iter().flat_map(|report| &report.clients) {
             if !columns.contains(&client.name) {
                 columns.push(client.name.clone());
