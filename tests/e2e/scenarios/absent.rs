@@ -50,8 +50,9 @@ pub(crate) async fn webhook_is_reported_by_policy(fixture: &ClusterFixture<'_>) 
     ensure!(!own, "warning in the release's own namespace");
     fixture.add_row("the policy", "warns about them, and about no other");
 
-    let values = json!({ "policy": { "action": "Deny" }, "replicaCount": 0 });
+    let values = json!({ "policy": { "action": "Deny" } });
     release.upgrade(values).await?;
+    release.scale(0).await?;
     eventually("the policy rejects the pod", || async {
         let result = namespace.dry_run(with_name(pod_with_inject())).await;
         Ok(result.is_err_and(|error| error.to_string().contains(POLICY_WARNING)))

@@ -37,12 +37,13 @@ pub(super) fn native_envoy(template: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Envoy's admin interface on a Unix socket.
+/// Envoy's admin interface on a Unix socket in a volume, which no drainer searches for.
 pub(super) fn admin_socket(template: &mut Value) -> Result<()> {
     let path = "/run/admin/envoy.sock";
     template["spec"]["volumes"] = json!([{ "name": "admin", "emptyDir": {} }]);
     template["spec"]["containers"][0]["volumeMounts"] =
         json!([{ "name": "admin", "mountPath": "/run/admin" }]);
+    annotate(template, "admin-address", &format!("unix:{path}"));
     reconfigure(template, |bootstrap| {
         bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
     })

@@ -64,8 +64,6 @@ rights in that namespace are enough: to get it, to list its pods, and to create 
 --restart needs the right to patch workloads, and does not wait for their pods. It leaves out workloads whose pods need \
 another remedy first, and restarts nothing if the webhook does not work.
 
-JSON is an object with `healthy` (true, false, or null if unknown) and the list `sections`.
-
 Exit codes: 0 works, perhaps with warnings; 1 does not work, has a warning with --strict, or a workload could not be \
 restarted; 2 invalid usage; 3 unknown whether it works, or, with --strict, anything is unknown.";
 

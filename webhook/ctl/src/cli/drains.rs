@@ -44,11 +44,7 @@ they are used for. It is unknown without counts.
 Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
 pod. Pods that still exist have their own rows.
 
-JSON has one object per line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` \
-(`kind`, `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, \
-`connections`; or \"unknown\"; null for nothing, and while it runs), `source` (pod or event), `drains` (1, or the \
-number that an Event counts after its first drain, with a `pod` of null) and `summary` (the drainer's termination \
-message, or null).
+docs/json.md describes the JSON, an object per line.
 
 Exit codes: 0 success; 1 with --fail-on-cut, a drain cut something; 2 invalid usage; 3 pods or Events could not be \
 read, or with --fail-on-cut, what a drain cut is unknown.";

@@ -43,8 +43,6 @@ now, with the namespace's label and the installation's defaults. If a flag of a 
 flags are used. For a pod without a drainer, it also says what admission recorded. The command needs the right to get \
 the object, and warns of what else it may not read.
 
-JSON is an object with the lists `pods`, `running` and `errors`.
-
 Exit codes: 0 success; 1 a pod is denied, or asks for a drain and gets none, as far as is known; 2 invalid usage; \
 3 that is unknown, or a file, a document or an object cannot be read.";
 
@@ -185,7 +183,8 @@ impl ExplainReport {
     /// Explains all pods and pod templates of some streams.
     pub fn new(inputs: &[Input], defaults: &Defaults) -> Self {
         let mut report = Self::default();
-        let context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
+        let mut context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
+        context.is_for_webhook = true;
         for input in inputs {
             report.add(input, &context, defaults);
         }
@@ -219,6 +218,7 @@ impl ExplainReport {
             bytes: object.value.to_string().into_bytes(),
         };
         let mut context = object.context.clone();
+        context.is_for_webhook = true;
         context.injects_all = admission.injects_all;
         context.services.clone_from(&admission.services);
         let mut explained = Self::default();

@@ -16,6 +16,8 @@ use crate::object_name::ObjectName;
 /// What is known about the pods of manifests apart from these.
 #[derive(Debug, Clone, Default)]
 pub struct ManifestContext {
+    /// Whether the webhook is to inject the drainers, which reads no configuration of Envoys.
+    pub is_for_webhook: bool,
     /// Whether their namespace requests drainers for all of its Envoys.
     pub injects_all: bool,
     /// A secret from which tokens are derived, too; empty for none.

@@ -4,9 +4,9 @@ use std::slice;
 
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{
-    AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect,
-    PodContext, PodTemplate, PodView, WorkloadObject, already_injected, decide, misplaced, remove,
-    token,
+    AdminAddressSource, AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic,
+    DrainPlan, Effect, PodContext, PodTemplate, PodView, WorkloadObject, already_injected, decide,
+    misplaced, remove, token,
 };
 use drainer::AdminAddress;
 use json_patch::jsonptr::Pointer;
@@ -266,13 +266,14 @@ impl WorkloadResult {
 
     /// Returns why a pod that gets a drainer is not drained; `None` if nothing is known of it.
     pub fn obstacle(&self) -> Option<&Diagnostic> {
-        let plan = self.plan.as_ref()?;
-        let is_socket = |it: &AdminEndpoint| matches!(it.address, AdminAddress::Path(_));
-        let is_socket = plan.admin.first().is_some_and(is_socket);
-        self.warning(Code::NoAdmin).or_else(|| {
-            let unreachable = self.warning(Code::SocketNotReachable);
-            unreachable.filter(|_| is_socket)
-        })
+        use AdminAddressSource::{ConfigMap, ConfigYaml};
+        let first = self.plan.as_ref()?.admin.first();
+        let socket = first.filter(|first| is_path(first));
+        let is_configured = |it: &&AdminEndpoint| matches!(it.source, ConfigMap | ConfigYaml);
+        let unreachable = socket.and_then(|_| self.warning(Code::SocketNotReachable));
+        let hidden = socket.filter(is_configured);
+        let hidden = hidden.and_then(|_| self.warning(Code::AdminNotRead));
+        self.warning(Code::NoAdmin).or(unreachable).or(hidden)
     }
 
     /// Returns the warning with this code.
@@ -386,11 +387,16 @@ fn decide_pod(
             let invalid_name = view.invalid_name();
             rejected.extend(invalid_name.map(|reason| Code::NotAPod.diagnostic(reason)));
             let configurations = known.configurations(context.namespace, &view, &pod);
-            let context = PodContext {
+            let informed = PodContext {
                 configurations: Some(&configurations),
                 ..*context
             };
-            decide(&view, &context, defaults)
+            let decision = decide(&view, &informed, defaults);
+            if known.is_for_webhook {
+                without_hidden_admin(decision, decide(&view, context, defaults))
+            } else {
+                decision
+            }
         }
         Err(error) => Decision::Deny {
             reasons: vec![Code::NotAPod.diagnostic(error.to_string())],
@@ -398,6 +404,33 @@ fn decide_pod(
         },
     };
     (decision, rejected)
+}
+
+/// The decision of a reader of Envoy's configuration, corrected by that of the webhook, which reads none: its drainer
+/// searches for the admin interface, but not on a node's network, and not for a Unix socket in a volume.
+fn without_hidden_admin(mut informed: Decision, uninformed: Decision) -> Decision {
+    let Decision::Inject { plan, warnings, .. } = &mut informed else {
+        return informed;
+    };
+    let Decision::Inject { plan: known, .. } = uninformed else {
+        return uninformed;
+    };
+    let hidden = plan.admin.first().filter(|first| is_path(first));
+    let mut codes = warnings.iter().map(|warning| warning.code);
+    if let Some(AdminEndpoint { address, source }) = hidden
+        && known.admin.iter().all(|it| it.address != *address)
+        && codes.all(|code| code != Code::SocketNotReachable)
+    {
+        let detail = format!(
+            "{source} is not read when a pod is admitted, and the drainer does not search for {address}"
+        );
+        warnings.push(Code::AdminNotRead.diagnostic(detail));
+    }
+    informed
+}
+
+fn is_path(admin: &AdminEndpoint) -> bool {
+    matches!(admin.address, AdminAddress::Path(_))
 }
 
 /// Reports annotations under our prefix that are not strings, for which the API server rejects the pod: to YAML `90` is
@@ -445,6 +478,7 @@ fn token_of(object: &ObjectName, pod: &Value, seed: &str) -> drainer::Token {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DocumentReview;
     use super::*;
 
     #[test]
@@ -471,6 +505,52 @@ mod tests {
             let rest = (name == "inject").then(|| json!("true"));
             assert_eq!(annotations.get(&key), rest.as_ref(), "{name}");
             assert_eq!(annotations["other"], 1);
+        }
+    }
+
+    #[test]
+    fn webhook_finds_no_socket_in_a_volume_by_the_configuration() {
+        let socket = "pipe: {path: /run/admin/a.sock}";
+        let tcp = "socket_address: {address: 127.0.0.1, port_value: 1}";
+        let annotated = ", envoy-drainer.dev/admin-address: 'unix:/run/admin/a.sock'";
+        let host = "hostNetwork: true, ";
+        for (address, annotation, host, outcome, obstacle) in [
+            (socket, "", "", InjectionOutcome::Injected, true),
+            (socket, annotated, "", InjectionOutcome::Injected, false),
+            (
+                "pipe: {path: '@a'}",
+                "",
+                "",
+                InjectionOutcome::Injected,
+                false,
+            ),
+            (tcp, "", "", InjectionOutcome::Injected, false),
+            (tcp, "", host, InjectionOutcome::Denied, false),
+        ] {
+            let text = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{envoy-drainer.dev/inject: 'true'{annotation}}}}}\nspec: {{{host}\
+                 volumes: [{{name: admin, emptyDir: {{}}}}], containers: [{{name: envoy, image: envoyproxy/envoy:v1.40.0, \
+                 args: [--config-yaml, \"admin: {{address: {{{address}}}}}\"], \
+                 volumeMounts: [{{name: admin, mountPath: /run/admin}}]}}]}}\n"
+            );
+            let defaults = Defaults::new("drainer", "envoy-drainer");
+            for is_for_webhook in [true, false] {
+                let mut context = ManifestContext::default();
+                context.is_for_webhook = is_for_webhook;
+                let document = &manifest::documents(text.as_bytes())[0];
+                let review = DocumentReview::new(document, &context, &defaults);
+                let [pod] = &review.workloads[..] else {
+                    panic!("{review:?}")
+                };
+                let found = pod.obstacle().map(|obstacle| obstacle.code);
+                let hidden = obstacle.then_some(Code::AdminNotRead);
+                let want = if is_for_webhook {
+                    (outcome, hidden)
+                } else {
+                    (InjectionOutcome::Injected, None)
+                };
+                assert_eq!((pod.outcome, found), want, "{text} {is_for_webhook}");
+            }
         }
     }
 
