@@ -37,11 +37,8 @@ drainer.dev/injection` of namespaces.
 
 KIND/NAME reads an object of the cluster: pod, deployment, statefulset, daemonset, replicaset, job, cronjob, \
 replicationcontroller or rollout (of Argo), or its short name; KIND.VERSION.GROUP/NAME reads another custom resource, \
-and gateway/NAME the workloads of a Gateway. If a file has that name, the file is read instead. A pod with a drainer \
-is explained as it runs, by the drainer's arguments. For any other object, the explanation is what admission would do \
-now, with the namespace's label and the installation's defaults. If a flag of a default is set, the defaults of the \
-flags are used. For a pod without a drainer, it also says what admission recorded. The command needs the right to get \
-the object, and warns of what else it may not read.
+and gateway/NAME the workloads of a Gateway. A file of that name is read instead. A pod with a drainer is explained as \
+it runs, and anything else as admission would decide now. docs/offline.md names the rights that the command needs.
 
 Exit codes: 0 success; 1 a pod is denied, or asks for a drain and gets none, as far as is known; 2 invalid usage; \
 3 that is unknown, or a file, a document or an object cannot be read.";

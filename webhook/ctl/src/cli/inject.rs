@@ -31,9 +31,7 @@ Examples:
 Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in \
 Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of \
 these. The change is inserted into the text, and every other byte stays. Pods with a drainer stay unchanged. \
-With the annotation `adopt` a shutdown manager is removed; with `envoy-native-sidecar` Envoy's container is \
-moved. `wait-for-replacement` has no effect: only the webhook adds what it needs. The label `envoy-\
-drainer.dev/injection` of namespaces is not checked.
+`wait-for-replacement` has no effect: only the webhook adds what it needs.
 
 `--remove` is the inverse, in manifests and in pods that the webhook injected. It refuses a pod of which something was \
 not recorded: an adopted shutdown manager, a long preStop hook, or a pod without the annotation `status`.

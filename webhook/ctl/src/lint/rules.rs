@@ -6,6 +6,8 @@ use admission::{
     AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, EnvoyConfiguration, Hook, PodView, excerpt,
 };
 
+use drainer::AdminAddress;
+
 use super::finding::LintCode;
 use super::script::{Command, Script};
 use crate::text::list_names;
@@ -263,8 +265,17 @@ impl HookView<'_> {
             _ => None,
         };
         let setting = setting.map(|setting| format!("{setting}: {sleep}s"));
-        let replace = "existing-hook: replace".to_owned();
-        [replace].into_iter().chain(setting).collect()
+        let known = self
+            .configuration
+            .and_then(EnvoyConfiguration::admin_address);
+        // The webhook reads no configuration, and the drainer does not search for these.
+        let is_hidden = |it: &&AdminAddress| {
+            matches!(it, AdminAddress::Path(_)) || self.pod.uses_host_network()
+        };
+        let admin = known.filter(is_hidden);
+        let admin = admin.map(|address| format!("admin-address: {address}"));
+        let replace = Some("existing-hook: replace".to_owned());
+        [replace, setting, admin].into_iter().flatten().collect()
     }
 }
 
@@ -278,6 +289,10 @@ mod tests {
 
     /// Checks the first container of a pod.
     fn check_first(json: &Value) -> Option<Vec<(LintCode, Vec<String>)>> {
+        check_with_admin("127.0.0.1:9901", json)
+    }
+
+    fn check_with_admin(admin: &str, json: &Value) -> Option<Vec<(LintCode, Vec<String>)>> {
         let pod = json.to_string();
         let pod = &PodView::decode(&pod).unwrap();
         let (at, container) = pod.long_running_containers().next().unwrap();
@@ -285,7 +300,7 @@ mod tests {
         let script = Script::new(hook, &json["spec"]["containers"][0]["env"]);
         let configuration = EnvoyConfiguration {
             arguments: Bootstrap {
-                admin: Some(Ok("127.0.0.1:9901".parse().unwrap())),
+                admin: Some(Ok(admin.parse().unwrap())),
                 ..Bootstrap::default()
             },
             file: None,
@@ -705,6 +720,30 @@ mod tests {
             let annotations = &check_first(&pod).unwrap()[0].1;
             assert_eq!(annotations[0], "existing-hook: replace");
             assert_eq!(annotations.get(1).map(String::as_str), want, "{pod}");
+        }
+    }
+
+    #[test]
+    fn admin_that_a_drainer_does_not_find_becomes_an_annotation() {
+        for (admin, host_network, want) in [
+            ("127.0.0.1:9901", false, None),
+            (
+                "127.0.0.1:9901",
+                true,
+                Some("admin-address: 127.0.0.1:9901"),
+            ),
+            ("unix:@admin", false, None),
+            (
+                "unix:/run/a.sock",
+                false,
+                Some("admin-address: unix:/run/a.sock"),
+            ),
+        ] {
+            let hook = json!({"preStop": {"sleep": {"seconds": 15}}});
+            let envoy = json!({"name": "envoy", "lifecycle": hook});
+            let pod = json!({"spec": {"hostNetwork": host_network, "containers": [envoy]}});
+            let annotations = &check_with_admin(admin, &pod).unwrap()[0].1;
+            assert_eq!(annotations.get(1).map(String::as_str), want, "{admin}");
         }
     }
 }
