@@ -59,7 +59,7 @@ pub(crate) async fn is_out_of_service_no_longer(fixture: &ClusterFixture<'_>) ->
         fixture.add_row(name, format!("out of service for {seconds:.1} s"));
         let limit = *with_sigterm.get_or_insert(seconds);
         let is_short = seconds <= limit + CONTAINER_START * restarts as f64;
-        ensure!(is_short, "{limit:.1} s with SIGTERM alone");
+        ensure!(is_short, "{seconds:.1} s, by SIGTERM {limit:.1} s");
         if replicas > 1 {
             Requests::Survive.ensure(&report)?;
         }

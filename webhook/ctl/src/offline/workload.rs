@@ -393,7 +393,7 @@ fn decide_pod(
             };
             let decision = decide(&view, &informed, defaults);
             if known.is_for_webhook {
-                without_hidden_admin(decision, decide(&view, context, defaults))
+                for_webhook(decision, decide(&view, context, defaults))
             } else {
                 decision
             }
@@ -408,7 +408,7 @@ fn decide_pod(
 
 /// The decision of a reader of Envoy's configuration, corrected by that of the webhook, which reads none: its drainer
 /// searches for the admin interface, but not on a node's network, and not for a Unix socket in a volume.
-fn without_hidden_admin(mut informed: Decision, uninformed: Decision) -> Decision {
+fn for_webhook(mut informed: Decision, uninformed: Decision) -> Decision {
     let Decision::Inject { plan, warnings, .. } = &mut informed else {
         return informed;
     };
