@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use admission::{
     AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, EnvoyConfiguration, Hook, PodView, excerpt,
 };
-
 use drainer::AdminAddress;
 
 use super::finding::LintCode;

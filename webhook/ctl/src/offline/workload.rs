@@ -4,9 +4,9 @@ use std::slice;
 
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{
-    AdminAddressSource, AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic,
-    DrainPlan, Effect, PodContext, PodTemplate, PodView, WorkloadObject, already_injected, decide,
-    misplaced, remove, token,
+    AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect,
+    PodContext, PodTemplate, PodView, WorkloadObject, already_injected, decide, misplaced, remove,
+    token,
 };
 use drainer::AdminAddress;
 use json_patch::jsonptr::Pointer;
@@ -19,6 +19,9 @@ use super::context::ManifestContext;
 use crate::object_name::ObjectName;
 
 const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
+
+/// The annotation of an admin interface that no drainer would find.
+const ADMIN_ADDRESS: &str = "admin-address";
 
 /// What the webhook would do with a pod, a pod template, or another object that seems to request a drainer.
 #[derive(Debug)]
@@ -266,14 +269,15 @@ impl WorkloadResult {
 
     /// Returns why a pod that gets a drainer is not drained; `None` if nothing is known of it.
     pub fn obstacle(&self) -> Option<&Diagnostic> {
-        use AdminAddressSource::{ConfigMap, ConfigYaml};
-        let first = self.plan.as_ref()?.admin.first();
-        let socket = first.filter(|first| is_path(first));
-        let is_configured = |it: &&AdminEndpoint| matches!(it.source, ConfigMap | ConfigYaml);
-        let unreachable = socket.and_then(|_| self.warning(Code::SocketNotReachable));
-        let hidden = socket.filter(is_configured);
-        let hidden = hidden.and_then(|_| self.warning(Code::AdminNotRead));
-        self.warning(Code::NoAdmin).or(unreachable).or(hidden)
+        let is_socket = self.plan.as_ref()?.admin.first().is_some_and(is_path);
+        let mut warnings = self.warnings.iter().map(|located| &located.diagnostic);
+        warnings.find(|warning| match warning.code {
+            Code::NoAdmin => true,
+            Code::SocketNotReachable => is_socket,
+            // The drainer's search may find an address that is not readable, but not one that `for_webhook` warns of.
+            Code::AdminNotRead => warning.keys == [ADMIN_ADDRESS],
+            _ => false,
+        })
     }
 
     /// Returns the warning with this code.
@@ -415,16 +419,15 @@ fn for_webhook(mut informed: Decision, uninformed: Decision) -> Decision {
     let Decision::Inject { plan: known, .. } = uninformed else {
         return uninformed;
     };
-    let hidden = plan.admin.first().filter(|first| is_path(first));
     let mut codes = warnings.iter().map(|warning| warning.code);
-    if let Some(AdminEndpoint { address, source }) = hidden
+    if let Some(AdminEndpoint { address, source }) = plan.admin.first().filter(|it| is_path(it))
         && known.admin.iter().all(|it| it.address != *address)
         && codes.all(|code| code != Code::SocketNotReachable)
     {
         let detail = format!(
             "{source} is not read when a pod is admitted, and the drainer does not search for {address}"
         );
-        warnings.push(Code::AdminNotRead.diagnostic(detail));
+        warnings.push(Code::AdminNotRead.about(ADMIN_ADDRESS, detail));
     }
     informed
 }
@@ -551,6 +554,28 @@ mod tests {
                 };
                 assert_eq!((pod.outcome, found), want, "{text} {is_for_webhook}");
             }
+        }
+    }
+
+    #[test]
+    fn address_that_is_not_readable_is_no_obstacle() {
+        let text = "{kind: List, apiVersion: v1, items: [\
+            {apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: \
+            {e.yaml: 'admin: {address: {pipe: {path: /run/admin/a.sock}}}'}}, \
+            {apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {envoy-drainer.dev/inject: 'true'}}, spec: {\
+            volumes: [{name: admin, emptyDir: {}}, {name: c, configMap: {name: c}}], containers: [{name: envoy, \
+            args: [-c, /c/e.yaml, --config-yaml, 'admin: $(ADMIN)'], volumeMounts: [\
+            {name: admin, mountPath: /run/admin}, {name: c, mountPath: /c}]}]}}]}\n";
+        let defaults = Defaults::new("drainer", "envoy-drainer");
+        let mut context = ManifestContext::read([text.as_bytes()]);
+        for is_for_webhook in [false, true] {
+            context.is_for_webhook = is_for_webhook;
+            let document = &manifest::documents(text.as_bytes())[0];
+            let review = DocumentReview::new(document, &context, &defaults);
+            let pods = review.workloads.iter();
+            let pod = pods.last().unwrap();
+            assert!(pod.warning(Code::AdminNotRead).is_some(), "{review:?}");
+            assert_eq!(pod.obstacle().is_some(), is_for_webhook, "{review:?}");
         }
     }
 
