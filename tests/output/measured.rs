@@ -2,20 +2,11 @@
 //! to.
 //!
 //! ```markdown
-//! <!-- measured: peers.json -->
-//! the table
-//! <!-- /measured -->
-//! <!-- measured: peers.json standby_cpu_time reaction -->
-//! the table of these measures
-//! <!-- /measured -->
 //! <!-- measured: drills ranges -->
 //! the table of this name
 //! <!-- /measured -->
-//! <!-- measured: soak.json -->
-//! what the soak prints
-//! <!-- /measured -->
-//! <!-- measured: admission.json costs -->
-//! the table of this name
+//! <!-- measured: peers.json standby_cpu_time reaction -->
+//! the table of these measures, or of all
 //! <!-- /measured -->
 //! A sentence with <!-- measured: peers.json drainer binary_size -->a figure<!-- /measured -->.
 //! ```
@@ -95,10 +86,7 @@ fn with_figures(page: &str) -> Result<String> {
             "{marker}: a comment at the start of a line ends the paragraph"
         );
         let figures = render(marker)?;
-        result += &[
-            START, marker, START_END, line_end, &figures, line_end, END, rest,
-        ]
-        .concat();
+        result += &format!("{START}{marker}{START_END}{line_end}{figures}{line_end}{END}{rest}");
     }
     Ok(result)
 }
@@ -111,7 +99,7 @@ fn render(marker: &str) -> Result<String> {
         "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
         "peers.json" => render_peers(rest),
         "servers.json" => server_report::table(),
-        "terminations.json" => termination_report::text(),
+        "terminations.json" => termination_report::text(rest),
         "streams.json" => server_report::streams(),
         "soak.json" => Ok(figures::read::<SoakReport>("soak")?.text()),
         _ => bail!("nothing renders {file}"),

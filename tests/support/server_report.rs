@@ -76,15 +76,13 @@ impl ServerEnd {
 impl ServerRun {
     /// One without requests so far.
     pub fn new(server: &str, front: &str, end: ServerEnd) -> Self {
-        let (server, front) = (server.to_owned(), front.to_owned());
-        let (sent, failed, seconds) = (0, 0, Vec::new());
         Self {
-            server,
-            front,
+            server: server.to_owned(),
+            front: front.to_owned(),
             end,
-            sent,
-            failed,
-            seconds,
+            sent: 0,
+            failed: 0,
+            seconds: Vec::new(),
         }
     }
 

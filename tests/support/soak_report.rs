@@ -117,13 +117,9 @@ impl SoakReport {
         for trend in self.trends().filter(|trend| trend.bound.is_some()) {
             trend.add_to(&mut table);
         }
-        let BusyEnvoyReport {
-            envoy,
-            listeners,
-            statistics,
-            ..
-        } = &self.busy_envoy;
         let cluster = self.cluster.text(self.minutes);
+        let busy = &self.busy_envoy;
+        let (envoy, listeners, statistics) = (&busy.envoy, busy.listeners, busy.statistics);
         format!(
             "{cluster}\n\n{table}\n\n\
              The last rows are beside an Envoy {envoy} with {listeners} listeners and {statistics} statistics."
@@ -150,12 +146,8 @@ impl ClusterReport {
         } = self;
         let loads = loads.iter().map(|load| {
             let reached = load.reached * 100.0;
-            let LoadReport {
-                name, sent, failed, ..
-            } = load;
-            format!(
-                "{failed} of {sent} requests of the {name} load failed ({reached:.1} % of its rate was reached)"
-            )
+            let (failed, sent, name) = (load.failed, load.sent, &load.name);
+            format!("{failed} of {sent} requests of the {name} load failed ({reached:.1} % of its rate was reached)")
         });
         let outage = disruptions.outage_seconds.map_or_else(
             || "the API server was not taken away".to_owned(),

@@ -53,23 +53,34 @@ impl TerminationRun {
     }
 }
 
-/// What the recorded runs prove, as a sentence.
+/// What the recorded runs prove, in sentences; with `share`, in how many terminations of how many a request was lost.
 ///
 /// # Errors
 /// If the figures cannot be read.
-pub fn text() -> Result<String> {
+pub fn text(name: &str) -> Result<String> {
     let runs: Vec<TerminationRun> = figures::read(FILE)?;
-    let all: u64 = runs.iter().map(|run| run.terminations).sum();
-    let requests: u64 = runs.iter().map(|run| run.requests).sum();
-    let lossy: u64 = runs.iter().map(|run| run.lossy.len() as u64).sum();
-    let after_quiet: usize = runs.iter().map(|run| run.after_quiet.len()).sum();
-    let without_result: u64 = runs.iter().map(|run| run.without_result.len() as u64).sum();
+    let sum = |count: fn(&TerminationRun) -> u64| runs.iter().map(count).sum::<u64>();
+    let (lossy, all) = (sum(|it| it.lossy.len() as u64), sum(|it| it.terminations));
+    if name == "share" {
+        return Ok(format!("{lossy} of {all}"));
+    }
+    let requests = sum(|it| it.requests);
+    let without_result = sum(|it| it.without_result.len() as u64);
+    let after_quiet = sum(|it| it.after_quiet.len() as u64);
     let bound = 100.0 * upper_bound(lossy + without_result, all + without_result);
-    Ok(format!(
-        "{lossy} of {all} terminations lost a request, of {requests} in all; {without_result} more had no result. So with \
-         95 % confidence, at most {bound:.3} % of such terminations lose one. {after_quiet} of the lossy ones met the limit \
-         of [3 s without a connection](load-balancers.md#do-you-need-a-delay)."
-    ))
+    let mut text = format!(
+        "{lossy} of {all} terminations lost a request, of {requests} in all. So with 95 % confidence, at most {bound:.3} % of \
+         such terminations lose one."
+    );
+    if after_quiet > 0 {
+        text += &format!(
+            " {after_quiet} met the limit of [3 s without a connection](load-balancers.md#do-you-need-a-delay)."
+        );
+    }
+    if without_result > 0 {
+        text += &format!(" {without_result} more had no result, and count as lossy.");
+    }
+    Ok(text)
 }
 
 /// The share of lossy terminations that is exceeded with a confidence of less than 5 %, by Poisson's distribution.
