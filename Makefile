@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer admission manifest pki load kubernetes flags ctl drill webhook fake-envoy tests pod-tools demo
+CRATES := drainer admission manifest pki load kubernetes flags ctl drill webhook fake-envoy tests fuzz pod-tools demo
 # The shutdown managers that `make bench-peers` measures.
 CONTOUR_VERSION := 1.33.8
 ENVOY_GATEWAY_VERSION := 1.9.1
@@ -269,6 +269,10 @@ alone: $(CRATES:%=alone-%)
 
 alone-%:
 	cargo check --locked --package $* --all-targets
+
+# As .ci/fuzz, without instrumentation.
+alone-fuzz:
+	RUSTFLAGS="--cfg fuzzing" cargo check --locked --package fuzz --bins --features engine --target-dir target/fuzz
 
 # Built one package at a time, so that the drainer gets no feature that only the webhook enables in a shared crate.
 .PHONY: FORCE
