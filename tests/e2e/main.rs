@@ -110,10 +110,11 @@ async fn run(words: &[String]) -> Result<ExitCode> {
     })
 }
 
-/// Returns the scenarios of a group that have one of the words as slug or in their names; all if there is no word.
+/// Returns the scenarios of a group whose slugs begin with one of the words, or whose names have one; all without words.
 fn select_scenarios(group: &'static [Scenario], words: &[String]) -> Vec<&'static Scenario> {
     let is_selected = |scenario: &&Scenario| {
-        let matches = |word: &String| scenario.name.contains(&**word) || scenario.slug == word;
+        let matches =
+            |word: &String| scenario.name.contains(&**word) || scenario.slug.starts_with(&**word);
         words.is_empty() || words.iter().any(matches)
     };
     group.iter().filter(is_selected).collect()
