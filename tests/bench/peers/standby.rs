@@ -15,8 +15,7 @@ const WARM_UP: Duration = Duration::from_secs(5);
 /// `periodSeconds` of the probes.
 const PROBE_PERIOD: Duration = Duration::from_secs(10);
 
-/// How long the CPU time is measured, in periods of the probes: a minute, which is twice the pause between the
-/// drainer's calls to Envoy.
+/// How long the CPU time is measured, in periods of the probes: a minute, in which the drainer calls Envoy fifteen times.
 const PERIODS: u32 = 6;
 
 /// What a manager used in the measured time.
