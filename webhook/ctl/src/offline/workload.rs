@@ -23,6 +23,9 @@ const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
 /// The annotation of an admin interface that no drainer would find.
 const ADMIN_ADDRESS: &str = "admin-address";
 
+/// The annotation of a port that would be in use.
+const PORT: &str = "port";
+
 /// What the webhook would do with a pod, a pod template, or another object that seems to request a drainer.
 #[derive(Debug)]
 pub struct WorkloadResult {
@@ -280,6 +283,12 @@ impl WorkloadResult {
         })
     }
 
+    /// Returns true if Envoy cannot listen on a port that the drainer has, and so does not start.
+    pub fn takes_port_of_envoy(&self) -> bool {
+        // The webhook's own warning is about no annotation.
+        (self.warning(Code::OtherPort)).is_some_and(|warning| warning.keys == [PORT])
+    }
+
     /// Returns the warning with this code.
     pub fn warning(&self, code: Code) -> Option<&Diagnostic> {
         let mut warnings = self.warnings.iter().map(|located| &located.diagnostic);
@@ -300,6 +309,7 @@ impl WorkloadResult {
             Skipped if reasons.any(|code| code != Code::UnknownKind) => Verdict::Finding,
             Injected if self.obstacle().is_some() => Verdict::Finding,
             Injected if has(HookRedirected) || has(HealthCheckOfAll) => Verdict::Finding,
+            Injected if self.takes_port_of_envoy() => Verdict::Finding,
             NotRequested if has(Misplaced) || has(UnknownKey) => Verdict::Finding,
             Skipped => Verdict::Unknown,
             Injected if has(EnvoyGuessed) => Verdict::Unknown,
@@ -411,7 +421,8 @@ fn decide_pod(
 }
 
 /// The decision of a reader of Envoy's configuration, corrected by that of the webhook, which reads none: its drainer
-/// searches for the admin interface, but not on a node's network, and not for a Unix socket in a volume.
+/// searches for the admin interface, but not on a node's network, and not for a Unix socket in a volume. It knows only the
+/// ports that the manifest names.
 fn for_webhook(mut informed: Decision, uninformed: Decision) -> Decision {
     let Decision::Inject { plan, warnings, .. } = &mut informed else {
         return informed;
@@ -419,6 +430,15 @@ fn for_webhook(mut informed: Decision, uninformed: Decision) -> Decision {
     let Decision::Inject { plan: known, .. } = uninformed else {
         return uninformed;
     };
+    let (free, port) = (plan.drainer.settings.port, known.drainer.settings.port);
+    if free != port {
+        warnings.retain(|warning| warning.code != Code::OtherPort);
+        let detail = format!(
+            "Envoy's configuration, which is not read when a pod is admitted, uses the drainer's port {port}: Envoy exits"
+        );
+        warnings.push(Code::OtherPort.about(PORT, detail));
+        (plan.settings, plan.drainer.settings) = (known.settings, known.drainer.settings);
+    }
     let mut codes = warnings.iter().map(|warning| warning.code);
     if let Some(AdminEndpoint { address, source }) = plan.admin.first().filter(|it| is_path(it))
         && known.admin.iter().all(|it| it.address != *address)
@@ -576,6 +596,45 @@ mod tests {
             let pod = pods.last().unwrap();
             assert!(pod.warning(Code::AdminNotRead).is_some(), "{review:?}");
             assert_eq!(pod.obstacle().is_some(), is_for_webhook, "{review:?}");
+        }
+    }
+
+    #[test]
+    fn port_of_a_listener_is_taken_by_the_webhook_alone() {
+        let listener = |port| {
+            format!(
+                "static_resources: {{listeners: [{{address: {{socket_address: {{address: '::', port_value: {port}}}}}}}]}}"
+            )
+        };
+        let metrics = ", prometheus.io/port: '15902'";
+        for (port, annotation, webhook, inject) in [
+            (8080, "", 15902, 15902),
+            (15902, "", 15902, 15903),
+            // The default is in use for both, and the webhook takes the port of a listener instead.
+            (15903, metrics, 15903, 15904),
+            (8080, metrics, 15903, 15903),
+        ] {
+            let text = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{envoy-drainer.dev/inject: 'true'{annotation}}}}}\n\
+                 spec: {{containers: [{{name: envoy, image: envoyproxy/envoy:v1.40.0, args: [--config-yaml, \"{}\"]}}]}}\n",
+                listener(port)
+            );
+            let defaults = Defaults::new("drainer", "envoy-drainer");
+            for (is_for_webhook, want) in [(true, webhook), (false, inject)] {
+                let mut context = ManifestContext::default();
+                context.is_for_webhook = is_for_webhook;
+                let document = &manifest::documents(text.as_bytes())[0];
+                let review = DocumentReview::new(document, &context, &defaults);
+                let pod = &review.workloads[0];
+                let plan = pod.plan.as_ref().unwrap();
+                assert_eq!(plan.drainer.settings.port.get(), want, "{text}");
+                let mut rows = plan.settings.rows().into_iter();
+                let row = rows.rfind(|row| row.name == "port").unwrap();
+                assert_eq!(row.value, want.to_string(), "{text}");
+                let is_finding = pod.verdict() == Verdict::Finding;
+                assert_eq!(is_finding, want == port, "{text} {is_for_webhook}");
+                assert_eq!(pod.takes_port_of_envoy(), want == port, "{text}");
+            }
         }
     }
 

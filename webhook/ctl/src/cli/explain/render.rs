@@ -108,6 +108,9 @@ fn headline(pod: &WorkloadResult) -> (&'static str, AnsiColor, &'static str) {
         (Injected, _) if pod.obstacle().is_some() => {
             ("!", Yellow, "gets a drainer, but cannot be drained")
         }
+        (Injected, _) if pod.takes_port_of_envoy() => {
+            ("!", Yellow, "gets a drainer, but Envoy does not start")
+        }
         (Injected, _) => ("!", Yellow, "gets a drainer, but may lose requests"),
         (Skipped, Verdict::Unknown) => ("?", Yellow, "has pods that are not known here"),
         (Skipped, _) => ("!", Yellow, "gets no drainer"),
@@ -168,12 +171,8 @@ fn source_row(drainer: &Config, mut addresses: Vec<String>) -> (&'static str, St
         let streams = match idle_exit.filter(|_| never_idle != ports) {
             None => "streams too".to_owned(),
             Some(idle_exit) => {
-                let on = never_idle.format();
-                let on = if on.is_empty() {
-                    on
-                } else {
-                    format!(", on {on} to their end")
-                };
+                let on = Some(never_idle.format()).filter(|on| !on.is_empty());
+                let on = on.map_or_else(String::new, |on| format!(", on {on} to their end"));
                 format!(
                     "streams until they are silent for {}{on}",
                     format(idle_exit)
@@ -207,27 +206,20 @@ fn plan_rows(plan: &DrainPlan, pod: &WorkloadResult) -> Vec<(&'static str, Strin
         .then(|| format!("before `{name}` in {list}"));
     let position = before.unwrap_or_else(|| format!("at the end of {list}"));
     let form = format!("{sidecar} {position}, listening on port {port}");
+    let (label, drained) = if plan.is_of_server() {
+        ("server", "the server")
+    } else {
+        ("envoy", "Envoy")
+    };
     let grace = if from == to {
         format!("{from}s, which is enough")
     } else if plan.extra_hooks.is_empty() {
-        let drained = if plan.is_of_server() {
-            "the server"
-        } else {
-            "Envoy"
-        };
         format!("{from}s → {to}s, to cover the drain and {drained}'s own shutdown")
     } else {
         format!("{from}s → {to}s, to cover the drain and then the other containers' own shutdown")
     };
     let mut rows = vec![
-        (
-            if plan.is_of_server() {
-                "server"
-            } else {
-                "envoy"
-            },
-            envoy,
-        ),
+        (label, envoy),
         describe_admin(plan, pod),
         ("drainer", form),
         ("grace", grace),
@@ -311,9 +303,7 @@ fn render_running_pod(out: &mut PrintableText, pod: &RunningPod) {
 }
 
 fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
-    let RunningDrainer {
-        config, recorded, ..
-    } = drainer;
+    let (config, recorded) = (&drainer.config, &drainer.recorded);
     let (sidecar, grace) = (drainer.sidecar, drainer.grace);
     let (list, port) = (drainer.sidecar.container_list().key(), config.settings.port);
     let form = format!("{sidecar} in {list}, listening on port {port}");
@@ -345,12 +335,8 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
             Some(_) => "injected; the annotation differs",
             None => "injected",
         };
-        (
-            setting.name,
-            &*setting.value,
-            source.to_owned(),
-            setting.annotation.is_some(),
-        )
+        let is_set = setting.annotation.is_some();
+        (setting.name, &*setting.value, source.to_owned(), is_set)
     });
     push_settings(out, &listed.collect::<Vec<_>>());
     out.end_line();
