@@ -115,7 +115,7 @@ impl<'a> Traffic<'a> {
             namespace.kubectl(&delete).await
         };
         let (logs, _) = try_join(namespace.kubectl(&logs), delete).await?;
-        let report = logs.lines().last().and_then(parse_report);
+        let report = logs.lines().rev().find_map(parse_report);
         report.with_context(|| format!("no report of the load: {logs}"))
     }
 
