@@ -107,7 +107,7 @@ impl<'a> Traffic<'a> {
     /// As [`Self::stop`], whatever rate it has reached.
     pub(crate) async fn stop_at_any_rate(self) -> Result<Report> {
         let Self { namespace, name } = self;
-        // The logs end with the pod.
+        // The logs end with the pod, after which kubectl may print an error of the container runtime.
         let logs = ["logs", "--follow", name];
         let delete = async {
             sleep(MARGIN).await;
