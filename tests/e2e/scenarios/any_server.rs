@@ -31,8 +31,8 @@ const LAG: Duration = Duration::from_secs(3);
 /// The Envoy in front: its pod, and the ConfigMap with its endpoints.
 const FRONT: &str = "front";
 
-/// How many namespaces there are at a time.
-const PARALLEL: usize = 4;
+/// How many deployments roll at a time.
+const PARALLEL: usize = 6;
 
 /// Restarts servers of each kind with each end, and finds losses of SIGTERM, and none of a drainer. With `RUNS`, it records
 /// so many runs of each. Without `E2E_SERVER_IMAGES`, the echo server is the only one, which is Go's.
