@@ -323,10 +323,8 @@ async fn failed_upgrade_names_the_rollback() {
 async fn json_has_the_same_results() {
     let (fine, code) = report(healthy(), injected).await;
     assert_eq!((&fine["healthy"], code), (&json!(true), Some(0)));
-    assert_eq!(
-        severities(&fine, "namespaces"),
-        [("opted-in", "ok"), ("dry-run", "ok")]
-    );
+    let namespaces = [("opted-in", "ok"), ("dry-run", "ok")];
+    assert_eq!(severities(&fine, "namespaces"), namespaces);
     assert_eq!(severities(&fine, "certificates"), [("ca-bundle", "ok")]);
     let output = check(healthy(), over_quota, &["-o", "json"]).await;
     golden::check("check/rejected.json", text(&output));
@@ -351,10 +349,8 @@ async fn unreadable_objects_do_not_stop_other_checks() {
                 answers.insert(path.clone(), answer.clone());
                 let (report, _) = report(answers, injected).await;
                 let count = report["sections"].as_array().unwrap().len();
-                assert!(
-                    count == 6 || path == CONFIGURATIONS,
-                    "{path} {answer:?}: {report}"
-                );
+                let is_complete = count == 6 || path == CONFIGURATIONS;
+                assert!(is_complete, "{path} {answer:?}: {report}");
             }
         });
     }
@@ -401,9 +397,9 @@ async fn health_is_unknown_while_blocking_checks_are() {
         assert_eq!(code, Some(if works.is_none() { 3 } else { 0 }));
         let output = check(answers, judge, &[]).await;
         let last = text(&output).lines().last().unwrap();
-        let is_unknown = last.starts_with(
-            "unknown whether envoy-drainer works: some required objects could not be read (",
-        );
+        let unknown =
+            "unknown whether envoy-drainer works: some required objects could not be read (";
+        let is_unknown = last.starts_with(unknown);
         assert_eq!(is_unknown, works.is_none(), "{last}");
     }
 }
@@ -416,24 +412,20 @@ async fn pages_before_a_failed_one_count() {
         "items": [pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))],
     });
     let second = json!({"metadata": {"continue": "def"}, "items": [pod("edge-1", &json!(null))]});
+    let second = (200, second.to_string());
     let gone = failure(410, "Expired", "the list is too old");
     answers.extend([
         ("/api/v1/pods".to_owned(), (200, first.to_string())),
-        (
-            "/api/v1/pods?continue=abc".to_owned(),
-            (200, second.to_string()),
-        ),
+        ("/api/v1/pods?continue=abc".to_owned(), second),
         ("/api/v1/pods?continue=def".to_owned(), gone),
     ]);
     let (report, _) = report(answers, injected).await;
-    assert_eq!(
-        severities(&report, "pods"),
-        [
-            ("injected", "ok"),
-            ("pods", "unknown"),
-            ("without-drainer", "warning")
-        ]
-    );
+    let want = [
+        ("injected", "ok"),
+        ("pods", "unknown"),
+        ("without-drainer", "warning"),
+    ];
+    assert_eq!(severities(&report, "pods"), want);
 }
 
 #[tokio::test]
@@ -446,19 +438,15 @@ async fn unreachable_cluster_exits_with_3() {
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.starts_with("error: cannot use the kubeconfig: "),
-        "{stderr}"
-    );
+    let unusable = "error: cannot use the kubeconfig: ";
+    assert!(stderr.starts_with(unusable), "{stderr}");
     let unauthorized = failure(401, "Unauthorized", "Unauthorized");
     let answers = Responses::from([("/version".to_owned(), unauthorized)]);
     let output = check(answers.clone(), injected, &[]).await;
     assert_eq!(output.status.code(), Some(3));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.ends_with(": unauthorized: log in to the cluster\n"),
-        "{stderr}"
-    );
+    let log_in = ": unauthorized: log in to the cluster\n";
+    assert!(stderr.ends_with(log_in), "{stderr}");
     let output = check(answers.clone(), injected, &["--no-such-flag"]).await;
     assert_eq!(output.status.code(), Some(2));
     let output = check(answers, injected, &["--context", "other"]).await;

@@ -9,7 +9,7 @@ use ctl::cli::inject;
 use ctl::offline::{InjectionOutcome as Outcome, Input, LocatedDiagnostic, MessageKind, Verdict};
 use serde_json::{Value, json};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
-use tests::manifest::{KINDS, inject, inject_all, manifest_with_inject, read, texts};
+use tests::manifest::{KINDS, explain, inject, inject_all, manifest_with_inject, read, texts};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
 
@@ -20,11 +20,6 @@ fn input(name: &str) -> Input {
         name: name.to_owned(),
         bytes: golden::read(&format!("offline/{name}")).into_bytes(),
     }
-}
-
-fn explain(stream: impl Into<Vec<u8>>) -> ExplainReport {
-    let (name, bytes) = (String::new(), stream.into());
-    ExplainReport::new(&[Input { name, bytes }], &defaults())
 }
 
 /// Asserts that the explanation of a manifest has all of these parts.

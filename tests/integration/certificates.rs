@@ -10,7 +10,7 @@ use tests::https::{HttpsClient, inject_request};
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::TIMEOUT;
 use tests::until::wait_until;
-use tests::webhook::{Webhook, assert_injected, inject, review, server};
+use tests::webhook::{Webhook, assert_injected, assert_injects, review, server};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -106,8 +106,7 @@ async fn certificate_swapped_under_load_fails_no_handshake() -> Result<()> {
         ended.unwrap();
     }
     // A connection from before still works.
-    let response = inject(&mut kept, "kept").await;
-    assert_injected(&response, "kept");
+    assert_injects(&mut kept, "kept").await;
     assert_eq!(kept.certificate(), leaves[0].der);
 
     let metrics = Client::from(webhook.server.metrics);

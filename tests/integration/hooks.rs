@@ -1,13 +1,15 @@
 //! The hooks on the drainer's port: every waiting hook is answered, and invalid requests disturb no other.
 
+use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use anyhow::Result;
 use drainer::{AdminAddress, DrainPhase};
 use tests::binaries;
-use tests::drainer::{DrainerBuilder, HookCall, quick_drainer};
+use tests::drainer::{Drainer, DrainerBuilder, HookCall, quick_drainer};
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
@@ -26,6 +28,12 @@ fn drainer_without_envoy(deadline: Duration) -> Result<DrainerBuilder> {
     let address = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, 1).into());
     let drainer = quick_drainer(&address)?;
     Ok(drainer.timing(|timing| timing.drain_timeout = deadline))
+}
+
+/// Waits until so many files of the drainer are open, each connection among them.
+async fn wait_for_files(drainer: &Drainer, number: impl RangeBounds<usize> + Debug) -> Result<()> {
+    let reached = || async { Ok(number.contains(&drainer.process().open_descriptors()?)) };
+    wait_until(&format!("{number:?} open files"), TIMEOUT, reached).await
 }
 
 /// Sends bytes to the drainer, and returns its whole response, which ends when it closes the connection.
@@ -57,21 +65,14 @@ async fn thousand_hooks_are_answered_after_sigterm() -> Result<()> {
     while hooks.len() < 999 {
         // Above a hundred pending requests, the drainer waits only 200 ms for each.
         hooks.extend((0..37).map(|_| drainer.call_envoy_hook()));
-        wait_until("the hooks are connected", TIMEOUT, || async {
-            Ok(drainer.process().open_descriptors()? > hooks.len())
-        })
-        .await?;
+        wait_for_files(&drainer, hooks.len() + 1..).await?;
     }
     drainer.signal(Signal::TERM);
     sleep(SECOND).await;
     // It still accepts hooks.
     let late = drainer.call_envoy_hook();
-    assert!(
-        hooks
-            .iter()
-            .chain([&drainer_hook, &late])
-            .all(HookCall::is_waiting)
-    );
+    assert!(hooks.iter().all(HookCall::is_waiting));
+    assert!(drainer_hook.is_waiting() && late.is_waiting());
     assert_took(drainer_hook.wait_for_return().await?, 20 * SECOND);
     for hook in hooks.iter().chain([&late]) {
         hook.wait_for_return().await?;
@@ -123,15 +124,9 @@ async fn closed_hook_connections_leave_no_open_files() -> Result<()> {
     let hooks = drainer.call_pod_hooks()?;
     for _ in 0..3 {
         let closing: Vec<_> = (0..100).map(|_| drainer.call_envoy_hook()).collect();
-        wait_until("all hooks are connected", TIMEOUT, || async {
-            Ok(drainer.process().open_descriptors()? >= before + 100)
-        })
-        .await?;
+        wait_for_files(&drainer, before + 100..).await?;
         drop(closing);
-        wait_until("all connections are closed", TIMEOUT, || async {
-            Ok(drainer.process().open_descriptors()? <= before + 3)
-        })
-        .await?;
+        wait_for_files(&drainer, ..=before + 3).await?;
     }
     assert_took(hooks.wait_for_return().await?, 12 * SECOND);
     Ok(())
@@ -156,10 +151,8 @@ async fn malformed_and_slow_requests_disturb_no_hook() -> Result<()> {
     for bytes in garbage {
         let response = send(address, bytes).await?;
         let request = bytes[..bytes.len().min(40)].escape_ascii();
-        assert!(
-            response.is_empty() || response.starts_with("HTTP/1.1 400 "),
-            "{request}: {response}"
-        );
+        let is_rejected = response.is_empty() || response.starts_with("HTTP/1.1 400 ");
+        assert!(is_rejected, "{request}: {response}");
     }
     // A byte at a time, and nothing at all: both connections are closed after two seconds.
     let mut silent = TcpStream::connect(address).await?;
@@ -182,10 +175,8 @@ async fn malformed_and_slow_requests_disturb_no_hook() -> Result<()> {
     }
     assert_took(start.elapsed(), 2 * SECOND);
     assert_eq!(read_response(&mut silent).await?, "");
-    wait_until("only the hooks are connected", TIMEOUT, || async {
-        Ok(drainer.process().open_descriptors()? <= before + 3)
-    })
-    .await?;
+    // Only the hooks are connected.
+    wait_for_files(&drainer, ..=before + 3).await?;
     assert_took(hooks.wait_for_return().await?, 9 * SECOND);
     Ok(())
 }
@@ -206,9 +197,8 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
         });
         // It runs, and serves its Unix socket.
         let drainer = sidecar.start().await?;
-        let line = drainer
-            .wait_for_log("Cannot listen for Envoy's hook", TIMEOUT)
-            .await?;
+        let cannot_listen = "Cannot listen for Envoy's hook";
+        let line = drainer.wait_for_log(cannot_listen, TIMEOUT).await?;
         assert_eq!(line["level"], "ERROR");
         let address = line["address"].as_str().unwrap_or_default();
         assert!(address.ends_with(&format!(":{port}")), "{address}");
@@ -216,9 +206,8 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
         assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
         drop(other_listener);
         let freed_at = Instant::now();
-        drainer
-            .wait_for_log("Listening for Envoy's hook", TIMEOUT)
-            .await?;
+        let listens = "Listening for Envoy's hook";
+        drainer.wait_for_log(listens, TIMEOUT).await?;
         assert_took_at_most(freed_at.elapsed(), SECOND);
         assert_took(drainer.drain_pod().await?, 3 * SECOND);
         Ok(())
@@ -253,10 +242,8 @@ async fn host_network_port_is_reachable_from_node_only() -> Result<()> {
         let port = drainer.address().port();
         // To a listener on 127.0.0.1, 127.0.0.2 is as foreign as the node's own address.
         let other_address = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), port));
-        assert_eq!(
-            TcpStream::connect(other_address).await.is_err(),
-            host_network
-        );
+        let is_refused = TcpStream::connect(other_address).await.is_err();
+        assert_eq!(is_refused, host_network);
         let response = Client::from(drainer.address()).get("/drained/x").await?;
         assert_eq!(response.status, 403);
     }
@@ -306,10 +293,8 @@ async fn drain_command_waits_briefly_for_restarted_drainer() -> Result<()> {
     assert_eq!(status.code(), Some(1));
     assert!(start.elapsed() >= 3 * SECOND);
     let log = failing.log();
-    assert!(
-        log.starts_with("drainer: cannot call the drainer at port "),
-        "{log}"
-    );
+    let error = "drainer: cannot call the drainer at port ";
+    assert!(log.starts_with(error), "{log}");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use kube::Config;
 use serde_json::{Value, json};
-use tests::api_server::{self, FakeApiServer, Reply};
+use tests::api_server::{self, FakeApiServer, RecordedRequest, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
 use webhook::api_clients::CertificateStore;
@@ -27,6 +27,14 @@ async fn open_for_hosts(hosts: &[&str]) -> (FakeApiServer, CertificateStore) {
     let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
     let store = CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
     (api, store)
+}
+
+/// Takes the first request since the last call, which must have this line.
+#[track_caller]
+fn take_request(api: &FakeApiServer, line: &str) -> RecordedRequest {
+    let request = api.take_requests().remove(0);
+    assert_eq!(request.request_line, line);
+    request
 }
 
 fn failure(code: u16, reason: &str) -> Reply {
@@ -111,7 +119,7 @@ async fn objects_are_read_or_missing() {
         ..secret_with(BTreeMap::from([("a".to_owned(), vec![1, 2])]))
     };
     assert_eq!(store.secret().await.unwrap(), Some(want));
-    assert_eq!(api.take_requests()[0].request_line, format!("GET {SECRET}"));
+    take_request(&api, &format!("GET {SECRET}"));
     let bundle = trusted();
     api.set_response(200, &configuration(&bundle));
     let found = store.webhooks().await.unwrap().unwrap();
@@ -127,10 +135,7 @@ async fn objects_are_read_or_missing() {
     unmanaged["metadata"]["managedFields"] = Value::Null;
     api.set_response(200, &unmanaged);
     assert_eq!(store.webhooks().await.unwrap().unwrap().written_at, None);
-    assert_eq!(
-        api.take_requests().remove(0).request_line,
-        format!("GET {WEBHOOKS}")
-    );
+    take_request(&api, &format!("GET {WEBHOOKS}"));
     api.set_reply(failure(404, "NotFound"));
     assert_eq!(store.secret().await.unwrap(), None);
     assert_eq!(store.webhooks().await.unwrap(), None);
@@ -162,12 +167,9 @@ async fn entries_for_other_hosts_are_ignored() {
 async fn secret_is_created_empty_and_written_at_its_resource_version() {
     let (api, store) = open().await;
     api.set_response(200, &secret());
+    let write = format!("PATCH {SECRET}?&fieldManager=envoy-drainer");
     store.create_secret().await.unwrap();
-    let request = api.take_requests().remove(0);
-    assert_eq!(
-        request.request_line,
-        format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
-    );
+    let request = take_request(&api, &write);
     assert_eq!(request.content_type, "application/apply-patch+yaml");
     let want = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
     assert_eq!(request.body, want);
@@ -176,11 +178,7 @@ async fn secret_is_created_empty_and_written_at_its_resource_version() {
         .map(|(key, value)| BTreeMap::from([(key.to_owned(), value)]));
     let secret = secret_with(before);
     store.write_secret(&secret, after).await.unwrap();
-    let request = api.take_requests().remove(0);
-    assert_eq!(
-        request.request_line,
-        format!("PATCH {SECRET}?&fieldManager=envoy-drainer")
-    );
+    let request = take_request(&api, &write);
     assert_eq!(request.content_type, "application/merge-patch+json");
     let want = json!({
         "metadata": { "resourceVersion": "7" },
@@ -203,11 +201,8 @@ async fn only_ca_bundles_are_applied_by_force() {
         written_at: None,
     };
     store.write_bundles(&webhooks).await.unwrap();
-    let request = api.take_requests().remove(0);
-    assert_eq!(
-        request.request_line,
-        format!("PATCH {WEBHOOKS}?&force=true&fieldManager=envoy-drainer-cabundle")
-    );
+    let apply = format!("PATCH {WEBHOOKS}?&force=true&fieldManager=envoy-drainer-cabundle");
+    let request = take_request(&api, &apply);
     assert_eq!(request.content_type, "application/apply-patch+yaml");
     let client = json!({ "caBundle": base64(bundle.pem()) });
     let want = json!({
@@ -284,11 +279,9 @@ async fn changes_notify_and_bookmarks_do_not() {
         assert_eq!(notified, want, "{kind}");
         let watches = api.watches();
         assert_eq!(watches.len(), 2, "{watches:?}");
-        assert!(
-            watches
-                .iter()
-                .all(|line| line.contains("fieldSelector=metadata.name%3D"))
-        );
+        for line in watches {
+            assert!(line.contains("fieldSelector=metadata.name%3D"), "{line}");
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use tests::http::Client;
 use tests::https::{HttpsClient, inject_request, post_request};
 use tests::timing::{TIMEOUT, assert_took};
 use tests::webhook::{
-    Webhook, admission_response, admit, assert_injected, inject, review, server, skipped_review,
+    Webhook, admission_response, admit, assert_injected, assert_injects, review, server,
+    skipped_review,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -42,11 +43,23 @@ async fn start(change: impl FnOnce(&mut Limits)) -> Webhook {
     Webhook::start(limits).await
 }
 
+/// A server with this admission, and the PEM of its CA.
+fn server_with_admission<F>(limits: Limits, admission: F) -> (Server, String)
+where
+    F: Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync + 'static,
+{
+    let (usual, authority) = server(limits);
+    let admissions = vec![("/inject", Box::new(admission) as _)];
+    let server = Server {
+        admissions,
+        ..usual
+    };
+    (server, authority)
+}
+
 fn closes(response: &Response<Bytes>) -> bool {
-    response
-        .headers()
-        .get("connection")
-        .is_some_and(|value| value == "close")
+    let connection = response.headers().get("connection");
+    connection.is_some_and(|value| value == "close")
 }
 
 /// Waits until something happens, which is described for the message if it does not.
@@ -58,10 +71,8 @@ async fn wait_for<T>(what: &str, happens: impl Future<Output = T>) -> T {
 /// Asserts that the body is one line, as the API server logs it.
 fn assert_sentence(response: &Response<Bytes>) {
     let text = std::str::from_utf8(response.body()).unwrap();
-    assert!(
-        text.ends_with('\n') && text.lines().count() == 1,
-        "{text:?}"
-    );
+    let is_line = text.ends_with('\n') && text.lines().count() == 1;
+    assert!(is_line, "{text:?}");
 }
 
 /// Sends bytes, and then returns what is received until the server closes the connection. All bytes must be accepted:
@@ -95,9 +106,7 @@ async fn pod_is_injected_over_verified_keep_alive_tls() {
     let server = start(|_| {}).await;
     let mut connection = server.https.connect().await.unwrap();
     for uid in ["first", "second", "third"] {
-        let response = inject(&mut connection, uid).await;
-        assert_injected(&response, uid);
-        assert!(!closes(&response));
+        assert!(!closes(&assert_injects(&mut connection, uid).await));
     }
     let injected = "envoy_drainer_admissions_total{outcome=\"injected\",code=\"\"}";
     assert_eq!(server.metric(injected).await, Some(3.0));
@@ -126,8 +135,7 @@ async fn invalid_reviews_are_bad_requests() {
         let response = connection.send(inject_request(body)).await.unwrap();
         assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{what}");
         assert_sentence(&response);
-        let fine = inject(&mut connection, "fine").await;
-        assert_injected(&fine, "fine");
+        assert_injects(&mut connection, "fine").await;
     }
     let rejected = "envoy_drainer_requests_rejected_total{status=\"400\"}";
     assert_eq!(server.metric(rejected).await, Some(10.0));
@@ -221,9 +229,8 @@ async fn body_without_content_length_is_rejected() {
         stream.write_all(head.as_bytes()).await.unwrap();
         // The answer does not wait for the body.
         let mut answer = [0; 12];
-        wait_for("an answer", stream.read_exact(&mut answer))
-            .await
-            .unwrap();
+        let read = wait_for("an answer", stream.read_exact(&mut answer)).await;
+        read.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 411");
         // The body is not read, but the connection closed.
         let body = async {
@@ -288,22 +295,16 @@ async fn slow_heads_and_bodies_time_out_beside_others() {
 
 #[tokio::test]
 async fn client_that_reads_slowly_is_disconnected() {
-    let (usual, authority) = server(Limits {
+    let limits = Limits {
         write_timeout: SHORT_TIMEOUT,
         ..Limits::default()
-    });
-    let server = Server {
-        // More than the kernel takes on both sides.
-        admissions: vec![(
-            "/inject",
-            Box::new(|body| {
-                let mut answer = admit(body)?;
-                answer.body.resize(8 * MIB, b' ');
-                Ok(answer)
-            }),
-        )],
-        ..usual
     };
+    let (server, authority) = server_with_admission(limits, |body| {
+        let mut answer = admit(body)?;
+        // More than the kernel takes on both sides.
+        answer.body.resize(8 * MIB, b' ');
+        Ok(answer)
+    });
     let server = Webhook::run(server, authority).await;
     let review = review("slow").bytes();
     let head = request_head(&format!("content-length: {}", review.len()));
@@ -360,8 +361,7 @@ async fn connection_may_wait_for_its_first_request() {
     .await;
     let mut spare = server.https.connect().await.unwrap();
     sleep(2 * SHORT_TIMEOUT).await;
-    let response = inject(&mut spare, "first").await;
-    assert_injected(&response, "first");
+    assert_injects(&mut spare, "first").await;
 }
 
 /// An address of this machine that is not where other clients of a test call from.
@@ -379,12 +379,9 @@ async fn evicted_connection_answers_its_request_or_its_first_one() {
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("connection: close"));
 
     let mut idle = server.https.connect().await.unwrap();
-    let answer = inject(&mut first, "first").await;
-    assert_injected(&answer, "first");
-    assert!(closes(&answer));
+    assert!(closes(&assert_injects(&mut first, "first").await));
 
-    let answer = inject(&mut idle, "x").await;
-    assert_injected(&answer, "x");
+    assert_injects(&mut idle, "x").await;
     let _new = server.https.connect().await.unwrap();
     wait_for("the idle connection is closed", idle.wait_until_closed()).await;
     assert_eq!(evicted_connections(&server, "in_flight").await, Some(1.0));
@@ -395,13 +392,12 @@ async fn evicted_connection_answers_its_request_or_its_first_one() {
 async fn one_address_cannot_exclude_others() {
     let server = start(|limits| limits.max_connections = 8).await;
     let mut known = server.https.connect().await.unwrap();
-    inject(&mut known, "x").await;
+    assert_injects(&mut known, "x").await;
     let flood = server.https.clone().with_source(source_address(1));
     let mut connections = Vec::new();
     for _ in 0..20 {
         let mut connection = flood.connect().await.unwrap();
-        let answer = inject(&mut connection, "x").await;
-        assert_injected(&answer, "x");
+        assert_injects(&mut connection, "x").await;
         connections.push(connection);
     }
     // Beyond the seven slots that no other address needed, each new connection evicted one of its own.
@@ -411,8 +407,7 @@ async fn one_address_cannot_exclude_others() {
         let answer = https.inject(review(uid).bytes()).await;
         assert_injected(&answer.unwrap(), uid);
     }
-    let response = inject(&mut known, "again").await;
-    assert_injected(&response, "again");
+    assert_injects(&mut known, "again").await;
     let full = "envoy_drainer_connections_full_seconds_total{port=\"webhook\"}";
     assert!(server.metric(full).await.is_some());
 }
@@ -468,24 +463,17 @@ async fn clients_without_tls_are_rejected() {
 async fn old_connection_is_closed_by_its_next_response() {
     let server = start(|limits| limits.max_connection_age = 3 * SHORT_TIMEOUT).await;
     let mut connection = server.https.connect().await.unwrap();
-    let mut ask = async || inject(&mut connection, "x").await;
-    assert!(!closes(&ask().await));
+    assert!(!closes(&assert_injects(&mut connection, "x").await));
     sleep(3 * SHORT_TIMEOUT).await;
-    let last = ask().await;
-    assert_injected(&last, "x");
-    assert!(closes(&last));
-    wait_for(
-        "the old connection is closed",
-        connection.wait_until_closed(),
-    )
-    .await;
+    assert!(closes(&assert_injects(&mut connection, "x").await));
+    wait_for("it is closed", connection.wait_until_closed()).await;
 }
 
 #[tokio::test]
 async fn idle_connection_times_out() {
     let server = start(|limits| limits.head_timeout = SHORT_TIMEOUT).await;
     let mut connection = server.https.connect().await.unwrap();
-    inject(&mut connection, "x").await;
+    assert_injects(&mut connection, "x").await;
     let started = Instant::now();
     wait_for("the connection is closed", connection.wait_until_closed()).await;
     assert!(started.elapsed() >= SHORT_TIMEOUT / 2);
@@ -566,27 +554,18 @@ async fn probes_are_answered_beside_a_flood() {
         let probe = server.health.get("/readyz").await.unwrap();
         assert_eq!(probe.status, StatusCode::OK);
     }
-    assert_eq!(
-        wait_for("the first is closed", read_until_closed(&mut flood[0])).await,
-        ""
-    );
+    let first = wait_for("the first is closed", read_until_closed(&mut flood[0]));
+    assert_eq!(first.await, "");
 }
 
 #[tokio::test]
 async fn busy_admission_thread_fails_readiness_only() {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
-    let (usual, authority) = server(Limits::default());
-    let server = Server {
-        admissions: vec![(
-            "/inject",
-            Box::new(move |body| {
-                let _ = released.lock().unwrap().recv();
-                admit(body)
-            }),
-        )],
-        ..usual
-    };
+    let (server, authority) = server_with_admission(Limits::default(), move |body| {
+        let _ = released.lock().unwrap().recv();
+        admit(body)
+    });
     // A thread of its own, as the program has it; this one would wait with it.
     let (started, clients) = oneshot::channel();
     let (end, ended) = oneshot::channel::<()>();
@@ -594,9 +573,8 @@ async fn busy_admission_thread_fails_readiness_only() {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let webhook = Webhook::run(server, authority).await;
-            started
-                .send((webhook.https.clone(), webhook.health.clone()))
-                .unwrap();
+            let clients = (webhook.https.clone(), webhook.health.clone());
+            started.send(clients).unwrap();
             let _ = ended.await;
         });
     });
@@ -647,7 +625,7 @@ async fn shutdown_waits_for_requests_in_flight() {
     })
     .await;
     let mut busy = server.https.connect().await.unwrap();
-    inject(&mut busy, "x").await;
+    assert_injects(&mut busy, "x").await;
     let mut idle = server.https.connect().await.unwrap();
     let (mut slow, rest) = send_half(&server).await;
 
@@ -657,9 +635,7 @@ async fn shutdown_waits_for_requests_in_flight() {
         async { while server.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
     wait_for("it is not ready", not_ready).await;
     assert!(!idle.is_closed());
-    let response = inject(&mut busy, "x").await;
-    assert_injected(&response, "x");
-    assert!(closes(&response));
+    assert!(closes(&assert_injects(&mut busy, "x").await));
     let response = server.inject("late").await;
     assert_injected(&response, "late");
     assert!(closes(&response));
@@ -668,9 +644,7 @@ async fn shutdown_waits_for_requests_in_flight() {
     // sending: it is answered, and closed by that.
     let refused = async { while server.https.connect_tls().await.is_ok() {} };
     wait_for("no new connection", refused).await;
-    let response = inject(&mut idle, "idle").await;
-    assert_injected(&response, "idle");
-    assert!(closes(&response));
+    assert!(closes(&assert_injects(&mut idle, "idle").await));
 
     // What is in flight is answered, and only then does the server end.
     assert!(!server.task.is_finished());
@@ -692,9 +666,8 @@ async fn shutdown_is_bounded_in_time() {
     let (mut slow, _) = send_half(&server).await;
     let started = Instant::now();
     server.stop();
-    wait_for("the server ends after its grace", &mut server.task)
-        .await
-        .unwrap();
+    let ended = wait_for("the server ends after its grace", &mut server.task).await;
+    ended.unwrap();
     assert!(started.elapsed() >= SHORT_TIMEOUT * 2);
     let answer = wait_for("the slow request is cut", read_until_closed(&mut slow)).await;
     assert_eq!(answer, "");
@@ -726,23 +699,17 @@ async fn full_event_queue_delays_no_admission() {
 
 #[tokio::test]
 async fn panic_costs_only_its_connection() {
-    fn panics(body: &[u8]) -> Result<ReviewResponse, InvalidReview> {
+    let (server, authority) = server_with_admission(Limits::default(), |body| {
         assert!(!body.starts_with(b"panic"));
         admit(body)
-    }
-    let (server, authority) = server(Limits::default());
-    let panicking = Server {
-        admissions: vec![("/inject", Box::new(panics))],
-        ..server
-    };
-    let server = Webhook::run(panicking, authority).await;
+    });
+    let server = Webhook::run(server, authority).await;
     let mut other = server.https.connect().await.unwrap();
     for _ in 0..3 {
         let mut connection = server.https.connect().await.unwrap();
         let cut = timeout(TIMEOUT, connection.send(inject_request("panic")));
         cut.await.expect("in time").unwrap_err();
-        let fine = inject(&mut other, "fine").await;
-        assert_injected(&fine, "fine");
+        assert_injects(&mut other, "fine").await;
         server.assert_admits().await;
     }
     assert_eq!(server.metric(IN_FLIGHT).await, Some(0.0));

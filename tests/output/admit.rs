@@ -5,11 +5,13 @@ mod adoption;
 
 use std::collections::BTreeSet;
 
-use admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
+use admission::{AdmissionOutcome, Code, Defaults};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubernetes::NEW_FIELDS;
-use tests::review::{AdmissionResult, ReviewBuilder, defaults, without_drainer, without_empty};
+use tests::review::{
+    AdmissionResult, ReviewBuilder, defaults, lenient_defaults, without_drainer, without_empty,
+};
 use tests::{golden, kubernetes};
 
 /// The releases whose pods have a golden file.
@@ -56,13 +58,10 @@ fn assert_patched(name: &str, sent: &Value, result: &AdmissionResult, defaults: 
     if result.outcome == AdmissionOutcome::Injected {
         let removed = without_drainer(result.pod.clone());
         let removed = removed.map(without_empty).map_err(|it| it.code);
-        let is_adopted = sent
-            .pointer("/metadata/annotations/envoy-drainer.dev~1adopt")
-            .is_some();
-        let wanted = if is_adopted {
-            Err(Code::NotRemoved)
-        } else {
-            Ok(without_empty(sent.clone()))
+        let adopt = sent.pointer("/metadata/annotations/envoy-drainer.dev~1adopt");
+        let wanted = match adopt {
+            Some(_) => Err(Code::NotRemoved),
+            None => Ok(without_empty(sent.clone())),
         };
         assert_eq!(removed, wanted, "{name}");
     }
@@ -77,16 +76,11 @@ fn pods_lead_to_their_golden_files() {
         let outcome = admit(name, |_| {}).outcome;
         assert_eq!(outcome, AdmissionOutcome::Injected, "{name}");
     }
+    let skipped = AdmissionOutcome::Skipped;
     for (name, outcome) in [
-        (
-            "existing-hook-kept",
-            AdmissionOutcome::Skipped(Code::ExistingHook),
-        ),
-        (
-            "envoy-gateway",
-            AdmissionOutcome::Skipped(Code::EnvoyGatewayPod),
-        ),
-        ("contour", AdmissionOutcome::Skipped(Code::ContourPod)),
+        ("existing-hook-kept", skipped(Code::ExistingHook)),
+        ("envoy-gateway", skipped(Code::EnvoyGatewayPod)),
+        ("contour", skipped(Code::ContourPod)),
         ("two-candidates", AdmissionOutcome::Denied),
     ] {
         assert_eq!(admit(name, |_| {}).outcome, outcome, "{name}");
@@ -96,12 +90,14 @@ fn pods_lead_to_their_golden_files() {
 /// Whether a value has all that it had `before`, whatever it has besides.
 fn keeps(after: &Value, before: &Value) -> bool {
     match (after, before) {
-        (Value::Object(after), Value::Object(before)) => before
-            .iter()
-            .all(|(key, before)| after.get(key).is_some_and(|after| keeps(after, before))),
-        (Value::Array(after), Value::Array(before)) => before
-            .iter()
-            .all(|before| after.iter().any(|after| keeps(after, before))),
+        (Value::Object(after), Value::Object(before)) => {
+            let mut members = before.iter();
+            members.all(|(key, before)| after.get(key).is_some_and(|after| keeps(after, before)))
+        }
+        (Value::Array(after), Value::Array(before)) => {
+            let mut items = before.iter();
+            items.all(|before| after.iter().any(|after| keeps(after, before)))
+        }
         _ => after == before,
     }
 }
@@ -120,10 +116,8 @@ fn fields_of_every_kubernetes_version_survive() {
         let review = review_of(minor);
         let mut before = review.object().clone();
         let fields = kubernetes::new_fields("", &before);
-        assert!(
-            fields.iter().all(|(since, _)| *since <= minor),
-            "1.{minor}: {fields:?}"
-        );
+        let are_known = fields.iter().all(|(since, _)| *since <= minor);
+        assert!(are_known, "1.{minor}: {fields:?}");
         sent.extend(fields);
         let result = review.admit(&defaults());
         assert_eq!(result.outcome, AdmissionOutcome::Injected, "1.{minor}");
@@ -135,10 +129,9 @@ fn fields_of_every_kubernetes_version_survive() {
         before["spec"]["terminationGracePeriodSeconds"] = json!(75);
         assert!(keeps(&result.pod, &before), "1.{minor}");
     }
-    let of_pods = NEW_FIELDS
-        .into_iter()
-        .filter(|(_, field)| *field != "spec.trafficDistribution");
-    assert_eq!(sent, of_pods.collect());
+    let mut of_pods = BTreeSet::from(NEW_FIELDS);
+    of_pods.retain(|(_, field)| *field != "spec.trafficDistribution");
+    assert_eq!(sent, of_pods);
 }
 
 #[test]
@@ -174,19 +167,13 @@ fn node_network_needs_the_admins_address_beside_a_configuration() {
     let denied = admit(&pod);
     assert_eq!(denied.outcome, AdmissionOutcome::Denied);
     assert_eq!(denied.message, unnamed);
-    let mut lenient = defaults();
-    lenient.on_invalid = OnInvalid::Warn;
-    let skipped = ReviewBuilder::for_pod(&pod).admit(&lenient);
-    assert_eq!(
-        skipped.outcome,
-        AdmissionOutcome::Skipped(Code::AdminNotNamed)
-    );
+    let lenient = ReviewBuilder::for_pod(&pod).admit(&lenient_defaults());
+    let skipped = AdmissionOutcome::Skipped(Code::AdminNotNamed);
+    assert_eq!(lenient.outcome, skipped);
     pod["metadata"]["annotations"]["envoy-drainer.dev/admin-address"] = json!("127.0.0.1:19000");
-    let others = admit(&pod).warnings;
-    assert!(
-        others.iter().all(|it| it.starts_with("DRN079")),
-        "{others:?}"
-    );
+    for warning in admit(&pod).warnings {
+        assert!(warning.starts_with("DRN079"), "{warning}");
+    }
 }
 
 #[test]
@@ -204,12 +191,8 @@ fn pods_of_installed_releases_keep_their_drainer() {
     for release in RELEASES {
         let pod = pod(&format!("injected-{release}"));
         let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        let outcome = AdmissionOutcome::Skipped(Code::AlreadyInjected);
-        assert_eq!(
-            (result.outcome, result.patch.0),
-            (outcome, vec![]),
-            "{release}"
-        );
+        let unchanged = (AdmissionOutcome::Skipped(Code::AlreadyInjected), vec![]);
+        assert_eq!((result.outcome, result.patch.0), unchanged, "{release}");
     }
 }
 
@@ -219,29 +202,23 @@ fn root_pod_gets_drainer_user_on_openshift() {
         openshift: true,
         ..defaults()
     };
-    for (pod_context, container_context, want) in [
-        (json!({"runAsUser": 0}), json!({}), json!(60902)),
-        (
-            json!({"runAsUser": 0}),
-            json!({"runAsUser": 1000}),
-            json!(60902),
-        ),
-        (json!({"runAsUser": 1000}), json!({}), json!(null)),
-        (json!({}), json!({"runAsUser": 0}), json!(null)),
+    for (of_pod, of_container, want) in [
+        (Some(0), None, json!(60902)),
+        (Some(0), Some(1000), json!(60902)),
+        (Some(1000), None, json!(null)),
+        (None, Some(0), json!(null)),
     ] {
+        let context = |user: Option<u32>| user.map_or(json!({}), |it| json!({"runAsUser": it}));
         let pod = json!({
             "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
             "spec": {
-                "containers": [{"name": "envoy", "securityContext": container_context}],
-                "securityContext": pod_context,
+                "containers": [{"name": "envoy", "securityContext": context(of_container)}],
+                "securityContext": context(of_pod),
             },
         });
         let result = ReviewBuilder::for_pod(&pod).admit(&openshift);
         assert_eq!(result.outcome, AdmissionOutcome::Injected);
         let context = &result.pod["spec"]["initContainers"][0]["securityContext"];
-        assert_eq!(
-            context["runAsUser"], want,
-            "{pod_context} {container_context}"
-        );
+        assert_eq!(context["runAsUser"], want, "{of_pod:?} {of_container:?}");
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use admission::keys::PREFIX;
 use admission::settings::all;
-use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, Settings};
+use admission::{AdmissionOutcome, Code, Settings};
 use serde_json::{Value, json};
-use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use tests::review::{AdmissionResult, ReviewBuilder, defaults, lenient_defaults};
 use tests::table::rows;
 use tests::{golden, helm};
 
@@ -44,18 +44,7 @@ fn admit(annotations: &[(&str, &str)]) -> AdmissionResult {
 
 /// Admits a pod where invalid values cause warnings.
 fn admit_with_warnings(pod: &Value) -> AdmissionResult {
-    ReviewBuilder::for_pod(pod).admit(&Defaults {
-        on_invalid: OnInvalid::Warn,
-        ..defaults()
-    })
-}
-
-/// The only warning about a pod.
-fn only_warning(result: &AdmissionResult) -> &str {
-    let [warning] = &result.warnings[..] else {
-        panic!("{:?}", result.warnings)
-    };
-    warning
+    ReviewBuilder::for_pod(pod).admit(&lenient_defaults())
 }
 
 /// The drainer's container in a patched pod.
@@ -182,17 +171,11 @@ fn bad_values() -> impl Iterator<Item = [&'static str; 3]> {
 fn invalid_values_are_denied_with_a_valid_form() {
     for [key, value, message] in bad_values() {
         let result = admit(&[(key, value)]);
-        let decision = (result.allowed, result.outcome);
-        assert_eq!(
-            decision,
-            (false, AdmissionOutcome::Denied),
-            "{key}: {value}"
-        );
+        let denied = (false, AdmissionOutcome::Denied);
+        assert_eq!((result.allowed, result.outcome), denied, "{key}: {value}");
         let text = result.message;
-        assert!(
-            text.starts_with("DRN020: ") && text.ends_with(message),
-            "{key}: {value}: {text}"
-        );
+        assert!(text.starts_with("DRN020: "), "{key}: {value}: {text}");
+        assert!(text.ends_with(message), "{key}: {value}: {text}");
         // The message names the annotation, and of a conflict both annotations.
         assert!(text.contains(key), "{text}");
     }
@@ -203,13 +186,9 @@ fn invalid_values_are_ignored_with_on_invalid_warn() {
     let without = admit_with_warnings(&pod(&[]));
     for [key, value, message] in bad_values() {
         let mut result = admit_with_warnings(&pod(&[(key, value)]));
-        let decision = (result.allowed, result.outcome);
-        assert_eq!(
-            decision,
-            (true, AdmissionOutcome::Injected),
-            "{key}: {value}"
-        );
-        let warning = only_warning(&result);
+        let injected = (true, AdmissionOutcome::Injected);
+        assert_eq!((result.allowed, result.outcome), injected, "{key}: {value}");
+        let warning = result.only_warning();
         assert!(warning.starts_with("DRN052: "), "{warning}");
         let message = message.replace(char::is_control, " ") + "; ";
         assert!(warning.contains(&message), "{warning}");
@@ -245,19 +224,18 @@ fn all_errors_are_reported_at_once() {
         ("memory-limit", "1Mi"),
         ("envoy-container", "edge"),
     ]);
-    assert_eq!(
-        result.message.lines().collect::<Vec<_>>(),
-        [
-            "DRN020: `envoy-drainer.dev/port`: invalid port `none`: must be a number from 1 to 65535",
-            "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: expected a duration such as 90s, 1m30s or 400ms",
-            "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: must be at least 24Mi, which the container runtime itself needs",
-        ]
-    );
+    let want = [
+        "DRN020: `envoy-drainer.dev/port`: invalid port `none`: must be a number from 1 to 65535",
+        "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `1x`: expected a duration such as 90s, \
+         1m30s or 400ms",
+        "DRN020: `envoy-drainer.dev/memory-limit`: invalid limit `1Mi`: must be at least 24Mi, which the container \
+         runtime itself needs",
+    ];
+    assert_eq!(result.message.lines().collect::<Vec<_>>(), want);
     // A reason that would only skip the pod is a warning.
-    assert_eq!(
-        only_warning(&result),
-        "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the API server then calls this webhook again"
-    );
+    let skip = "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct \
+        the name, unless a later webhook adds that container: the API server then calls this webhook again";
+    assert_eq!(result.only_warning(), skip);
 }
 
 #[test]
@@ -269,10 +247,9 @@ fn default_port_yields_to_declared_ports() {
         pod["spec"]["hostNetwork"] = json!(host_network);
         let result = admit_pod(&pod);
         assert_eq!(result.outcome, AdmissionOutcome::Injected);
-        assert_eq!(
-            result.warnings[0],
-            "DRN058: the drainer's port 15902 belongs to container `app`, so 15904 is used; annotate `port` to choose another"
-        );
+        let want = "DRN058: the drainer's port 15902 belongs to container `app`, so 15904 is used; \
+            annotate `port` to choose another";
+        assert_eq!(result.warnings[0], want);
         // Another workload on the node's network would have the same port.
         let codes = result.warnings.iter().map(|warning| &warning[..6]);
         assert!(codes.skip(1).eq(host_network.then_some("DRN079")));
@@ -314,16 +291,13 @@ admin-address: localhost:1 | port: 9901 | admin-address`: invalid admin address 
         assert_eq!(lines, want.join("\n"), "{annotations:?}");
     }
     // Where the default is used, a conflict with it is reported.
-    let result = admit_with_warnings(&pod(&[
-        ("drain-timeout", "1m0x"),
-        ("min-drain-duration", "5m"),
-    ]));
+    let annotations = [("drain-timeout", "1m0x"), ("min-drain-duration", "5m")];
+    let result = admit_with_warnings(&pod(&annotations));
     let first = &result.warnings[0];
     assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
-    assert_eq!(
-        result.warnings[1],
-        "DRN052: drain-timeout 60s (installation default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
-    );
+    let conflict = "DRN052: drain-timeout 60s (installation default) is less than min-drain-duration 300s: raise \
+        the one or lower the other; the defaults 10s and 60s are used";
+    assert_eq!(result.warnings[1], conflict);
 }
 
 #[test]
@@ -409,10 +383,9 @@ fn plain_sidecars_are_denied_in_a_job() {
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
     let result = admit_pod(&pod);
-    assert_eq!(
-        result.message,
-        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a pod that runs to completion, which it never would: expected auto or true"
-    );
+    let want = "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a pod that runs to completion, \
+        which it never would: expected auto or true";
+    assert_eq!(result.message, want);
     let warned = admit_with_warnings(&pod);
     assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");
 }
@@ -460,7 +433,7 @@ drain-timeout/x | did you mean `drain-timeout`?";
         let (key, ending) = row.split_once(" | ").unwrap();
         let result = admit(&[(key, "whatever")]);
         assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}");
-        let warning = only_warning(&result);
+        let warning = result.only_warning();
         assert!(warning.starts_with("DRN050: "), "{key}: {warning}");
         assert!(warning.ends_with(ending), "{key}: {warning}");
     }
@@ -485,19 +458,17 @@ fn only_true_requests_a_drainer() {
     for (value, outcome) in table {
         assert_eq!(result(value).outcome, outcome, "{value}");
     }
-    assert_eq!(
-        result("yes").message,
-        "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" requests a drainer, \"false\" does not"
-    );
+    let want = "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" requests a drainer, \
+        \"false\" does not";
+    assert_eq!(result("yes").message, want);
 }
 
 #[test]
 fn overlong_values_are_not_repeated() {
     let result = admit(&[("drain-timeout", &"9".repeat(100_000))]);
-    assert_eq!(
-        result.message,
-        "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: the limit is 1024"
-    );
+    let want =
+        "DRN020: `envoy-drainer.dev/drain-timeout`: a value of 100000 bytes: the limit is 1024";
+    assert_eq!(result.message, want);
 }
 
 #[test]
@@ -526,12 +497,8 @@ fn an_envoy_of_a_later_webhook_is_injected_on_reinvocation() {
     let second = admit_pod(&pod);
     assert_eq!(second.outcome, AdmissionOutcome::Injected);
     // Istio's drain, its redirection, and the pod's other proxy.
-    let codes = second.warnings.iter().map(|warning| &warning[..6]);
-    assert!(
-        codes.eq(["DRN075", "DRN083", "DRN072"]),
-        "{:?}",
-        second.warnings
-    );
+    let codes: Vec<_> = second.warnings.iter().map(|it| &it[..6]).collect();
+    assert_eq!(codes, ["DRN075", "DRN083", "DRN072"]);
     let first_init = &second.pod["spec"]["initContainers"][0];
     assert_eq!(first_init, drainer(&second.pod));
 }
@@ -541,30 +508,22 @@ fn containers_of_a_later_webhook_get_their_hooks() {
     let mut pod = pod(&[("extra-lifecycle-hooks", "app,linkerd-proxy")]);
     // The mesh may inject by its namespace, of which the pod does not tell.
     let first = admit_pod(&pod);
-    assert!(only_warning(&first).starts_with("DRN082: "));
+    assert!(first.only_warning().starts_with("DRN082: "));
     let hook = |pod: &Value, index: usize| {
         pod["spec"]["containers"][index]["lifecycle"]["preStop"].clone()
     };
     let app = hook(&first.pod, 1);
     pod = first.pod;
     let added = [json!({"name": "linkerd-proxy"}), json!({"name": "other"})];
-    pod["spec"]["containers"]
-        .as_array_mut()
-        .unwrap()
-        .extend(added);
+    let containers = pod["spec"]["containers"].as_array_mut();
+    containers.unwrap().extend(added);
     let second = admit_pod(&pod);
     assert_eq!(second.outcome, AdmissionOutcome::Repaired);
     let mut expected = app.clone();
-    let path = app["httpGet"]["path"]
-        .as_str()
-        .unwrap()
-        .replace("/app", "/linkerd-proxy");
-    expected["httpGet"]["path"] = json!(path);
-    assert_eq!(hook(&second.pod, 2), expected);
-    assert_eq!(
-        (hook(&second.pod, 1), hook(&second.pod, 3)),
-        (app, Value::Null)
-    );
+    let path = app["httpGet"]["path"].as_str().unwrap();
+    expected["httpGet"]["path"] = json!(path.replace("/app", "/linkerd-proxy"));
+    let hooks = [1, 2, 3].map(|index| hook(&second.pod, index));
+    assert_eq!(hooks, [app, expected, Value::Null]);
     // The grace period covers the containers from the first time on.
     assert_eq!(grace(&second.pod), Some(105));
     assert!(admit_pod(&second.pod).patch.0.is_empty());
@@ -584,28 +543,19 @@ fn certain_envoys_of_a_namespace_need_no_annotation() {
     // Another container than the certain one would be taken.
     let program = json!({"name": "proxy", "image": "acme/proxy", "command": ["envoy"]});
     let two = [&envoy, &app];
+    let opted_out = json!({"envoy-drainer.dev/inject": "false"});
+    let bad = json!({"envoy-drainer.dev/port": "0"});
+    let bad_request = json!({"envoy-drainer.dev/port": "0", "envoy-drainer.dev/inject": "true"});
     for (annotations, containers, outcome) in [
         (json!({}), two, Injected),
         (json!(null), two, Injected),
-        (
-            json!({"envoy-drainer.dev/inject": "false"}),
-            two,
-            NotRequested,
-        ),
+        (opted_out, two, NotRequested),
         (json!({}), [&custom, &app], NotRequested),
         (json!({}), [&envoy, &copy], NotRequested),
         (json!({}), [&program, &copy], NotRequested),
         // What denies a pod that asks only skips one that does not.
-        (
-            json!({"envoy-drainer.dev/port": "0"}),
-            two,
-            Skipped(Code::BadValue),
-        ),
-        (
-            json!({"envoy-drainer.dev/port": "0", "envoy-drainer.dev/inject": "true"}),
-            two,
-            Denied,
-        ),
+        (bad, two, Skipped(Code::BadValue)),
+        (bad_request, two, Denied),
     ] {
         let metadata = json!({"name": "edge", "annotations": annotations});
         let pod = json!({"metadata": metadata, "spec": {"containers": containers}});
@@ -627,13 +577,8 @@ fn status_is_omitted_where_it_does_not_fit() {
     let plain = admit(&[]);
     let added = size(&plain.pod) - size(&pod(&[]));
     // Quotes, which are two bytes in JSON and one in the annotation.
-    let table = [
-        ("x", 0, true),
-        ("x", 1, false),
-        ("\"", 0, true),
-        ("\"", 1, false),
-    ];
-    for (filler, missing, has_status) in table {
+    for (filler, missing) in [("x", 0), ("x", 1), ("\"", 0), ("\"", 1)] {
+        let has_status = missing == 0;
         let mut full = pod(&[]);
         let room = LIMIT - added - size(&full) - "filler".len() + missing;
         full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
@@ -647,8 +592,7 @@ fn status_is_omitted_where_it_does_not_fit() {
         assert_eq!(is_reported, !has_status, "{warnings:?}");
         let again = admit_pod(&result.pod);
         let already = AdmissionOutcome::Skipped(Code::AlreadyInjected);
-        assert_eq!(again.outcome, already);
-        assert_eq!(again.patch.0, []);
+        assert_eq!((again.outcome, again.patch.0), (already, vec![]));
     }
 }
 
@@ -658,9 +602,8 @@ fn a_skip_at_the_limit_changes_nothing() {
     let room = (256 << 10) - size(&full) - "filler".len();
     full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
     let result = admit_pod(&full);
-    let outcome = AdmissionOutcome::Skipped(Code::NoSuchContainer);
-    assert_eq!(result.outcome, outcome);
-    assert_eq!(result.patch.0, []);
+    let skipped = AdmissionOutcome::Skipped(Code::NoSuchContainer);
+    assert_eq!((result.outcome, result.patch.0), (skipped, vec![]));
     let last = result.warnings.last().unwrap();
     assert!(last.starts_with("DRN061: "), "{last}");
 }

@@ -1,9 +1,7 @@
 //! What the manifests of real Envoys show, and what the explanation says of it. Each row was misread once.
 
-use ctl::cli::explain::ExplainReport;
-use ctl::offline::Input;
 use serde_json::Value;
-use tests::review::defaults;
+use tests::manifest;
 
 /// Explains a pod of a request, its `metadata` (a flow mapping without braces) and `spec`, and the documents of
 /// `others`.
@@ -12,12 +10,7 @@ fn explain(annotations: &str, spec: &str, others: &str) -> Value {
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: edge\n  annotations: {{envoy-drainer.dev/inject: \"true\"{annotations}}}\n\
          spec: {spec}\n---\n{others}"
     );
-    let input = Input {
-        name: "edge.yaml".to_owned(),
-        bytes: stream.into_bytes(),
-    };
-    let report = ExplainReport::new(&[input], &defaults());
-    let text = report.to_json().to_string();
+    let text = manifest::explain(stream).to_json().to_string();
     let report: Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{text}");
     report["pods"][0].clone()
@@ -33,13 +26,10 @@ fn codes(pod: &Value) -> String {
 
 /// The addresses of the admin interface in the order in which they are asked.
 fn hints(pod: &Value) -> String {
-    let hints = pod["plan"]["admin"]["hints"]
-        .as_array()
-        .expect("it is injected");
-    let hints = hints
-        .iter()
-        .map(|it| it["address"].as_str().expect("an address"));
-    Vec::from_iter(hints).join(" ")
+    let hints = pod["plan"]["admin"]["hints"].as_array();
+    let hints = hints.expect("it is injected").iter();
+    let addresses = hints.map(|it| it["address"].as_str().expect("an address"));
+    Vec::from_iter(addresses).join(" ")
 }
 
 /// Both, separated by a bar.
@@ -63,15 +53,10 @@ fn admin_is_read_in_the_config_map_of_the_stream() {
     let unknown = explain("", MOUNTED, "");
     assert_eq!(hints_and_codes(&unknown), "127.0.0.1:9901 | ");
     // By the volume's item and a sub-path.
-    let spec = MOUNTED
-        .replace(
-            "mountPath: /etc/envoy}",
-            "mountPath: /etc/envoy/envoy.yaml, subPath: e.yaml}",
-        )
-        .replace(
-            "configMap: {name: c}",
-            "configMap: {name: c, items: [{key: envoy.yaml, path: e.yaml}]}",
-        );
+    let mount = "mountPath: /etc/envoy/envoy.yaml, subPath: e.yaml}";
+    let volume = "configMap: {name: c, items: [{key: envoy.yaml, path: e.yaml}]}";
+    let spec = MOUNTED.replace("mountPath: /etc/envoy}", mount);
+    let spec = spec.replace("configMap: {name: c}", volume);
     let found = explain("", &spec, &format!("{CONFIG_MAP}{admin}"));
     assert_eq!(hints(&found), "127.0.0.1:19000 127.0.0.1:9901");
     let elsewhere = CONFIG_MAP.replace("name: c", "name: c, namespace: other");
@@ -81,28 +66,24 @@ fn admin_is_read_in_the_config_map_of_the_stream() {
 
 #[test]
 fn stronger_evidence_of_the_admin_wins_and_contradictions_are_told() {
-    let admin = |address: &str| format!("'admin: {{address: {{socket_address: {{{address}}}}}}}'");
-    let spec = |port: u16, admin: String| {
-        format!(
+    for (port, address, want) in [
+        (
+            8877,
+            "127.0.0.1, port_value: 19000",
+            "127.0.0.1:19000 127.0.0.1:8877 127.0.0.1:9901 | DRN074",
+        ),
+        (
+            9901,
+            "\"::1\", port_value: 9901",
+            "[::1]:9901 127.0.0.1:9901 | ",
+        ),
+    ] {
+        let spec = format!(
             "{{containers: [{{name: envoy, image: 'envoyproxy/envoy:v1.40.0', ports: [{{name: admin, containerPort: {port}}}], \
-             args: [--config-yaml, {admin}]}}]}}"
-        )
-    };
-    let other = explain(
-        "",
-        &spec(8877, admin("address: 127.0.0.1, port_value: 19000")),
-        "",
-    );
-    assert_eq!(
-        hints_and_codes(&other),
-        "127.0.0.1:19000 127.0.0.1:8877 127.0.0.1:9901 | DRN074"
-    );
-    let same = explain(
-        "",
-        &spec(9901, admin("address: \"::1\", port_value: 9901")),
-        "",
-    );
-    assert_eq!(hints_and_codes(&same), "[::1]:9901 127.0.0.1:9901 | ");
+             args: [--config-yaml, 'admin: {{address: {{socket_address: {{address: {address}}}}}}}']}}]}}"
+        );
+        assert_eq!(hints_and_codes(&explain("", &spec, "")), want);
+    }
     let hook = "{containers: [{name: envoy, image: 'envoyproxy/envoy:v1.40.0', lifecycle: {preStop: {exec: {command: \
         [sh, -c, 'curl -X POST http://127.0.0.1:8001/healthcheck/fail; sleep 15']}}}}]}";
     let hook = explain(", envoy-drainer.dev/existing-hook: replace", hook, "");
@@ -112,7 +93,12 @@ fn stronger_evidence_of_the_admin_wins_and_contradictions_are_told() {
 #[test]
 fn port_in_use_is_shown_by_more_than_ports() {
     let spec = "{containers: [{name: envoy, image: 'envoyproxy/envoy:v1.40.0', FIELD}]}";
-    let listener = "args: [--config-yaml, 'static_resources: {listeners: [{address: {socket_address: {address: 0.0.0.0, port_value: 15902}}}]}']";
+    let at =
+        |port| format!("address: {{socket_address: {{address: 0.0.0.0, port_value: {port}}}}}");
+    let (admin, listener) = (at(9901), at(15902));
+    let listener: &str = &format!(
+        "args: [--config-yaml, '{{admin: {{{admin}}}, static_resources: {{listeners: [{{{listener}}}]}}}}']"
+    );
     for (annotations, field) in [
         ("", listener), // which the webhook does not read
         ("", "readinessProbe: {httpGet: {path: /ready, port: 15902}}"),
@@ -159,13 +145,11 @@ fn flags_are_added_only_to_envoy() {
 
 #[test]
 fn setting_without_effect_is_told() {
+    let immediate = "health-failure-delay: 30s, envoy-drainer.dev/drain-strategy: immediate";
     for (settings, want) in [
         ("health-failure-delay: 60s", "DRN077"),
         ("health-failure-delay: 30s", "DRN077"),
-        (
-            "health-failure-delay: 30s, envoy-drainer.dev/drain-strategy: immediate",
-            "DRN063",
-        ),
+        (immediate, "DRN063"),
         ("idle-exit: 60s", "DRN077"),
         ("idle-exit: 30s", ""),
         ("quiet-period: 61s", "DRN077"),
@@ -179,14 +163,16 @@ fn setting_without_effect_is_told() {
     }
 }
 
-/// The text of an explanation of some documents.
-fn text(documents: &[&str]) -> String {
-    let input = Input {
-        name: "edge.yaml".to_owned(),
-        bytes: documents.join("\n---\n").into_bytes(),
-    };
-    let report = ExplainReport::new(&[input], &defaults());
-    report.to_text(false).to_string()
+/// Asserts that the explanation of some documents begins with this headline and has all of these parts, and returns it.
+#[track_caller]
+fn assert_explained(documents: &[&str], headline: &str, parts: &[&str]) -> String {
+    let report = manifest::explain(documents.join("\n---\n"));
+    let text = report.to_text(false).to_string();
+    assert!(text.starts_with(headline), "{headline}: {text}");
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    text
 }
 
 const TEMPLATE: &str = "{metadata: {labels: {app: edge}, annotations: {envoy-drainer.dev/inject: 'true'}}, \
@@ -199,92 +185,50 @@ fn objects_of_the_same_stream_are_read() {
     let rollout = workload("{apiVersion: argoproj.io/v1alpha1, kind: Rollout");
     let service = "{apiVersion: v1, kind: Service, metadata: {name: front}, \
         spec: {type: LoadBalancer, selector: {app: edge}}}";
-    let shown = text(&[&rollout, service]);
-    assert!(
-        shown.starts_with("✔ Rollout edge gets a drainer"),
-        "{shown}"
-    );
+    let gets_one = "✔ Rollout edge gets a drainer";
     let in_front = "the Service `front` of type LoadBalancer is in front";
-    assert!(shown.contains(in_front), "{shown}");
+    assert_explained(&[&rollout, service], gets_one, &[in_front]);
     let other = service.replace("app: edge", "app: other");
-    assert!(!text(&[&rollout, &other]).contains("DRN084"));
+    let without = assert_explained(&[&rollout, &other], gets_one, &[]);
+    assert!(!without.contains("DRN084"), "{without}");
     let gateway = "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: eg}, \
         spec: {infrastructure: {annotations: {envoy-drainer.dev/inject: 'true', envoy-drainer.dev/adopt: 'true'}}}}";
     let old = workload("{apiVersion: extensions/v1beta1, kind: Deployment");
-    for (document, headline, part) in [
-        (
-            gateway.to_owned(),
-            "? Gateway eg has pods that are not known here",
-            "explain gateway/NAME",
-        ),
-        (
-            gateway.replace("adopt: 'true'", "port: '0'"),
-            "✘ Gateway eg is denied",
-            "DRN020",
-        ),
-        (
-            gateway
-                .replace(
-                    "spec: {infrastructure: {annotations: ",
-                    "metadata: {annotations: ",
-                )
-                .replace("metadata: {name: eg}, ", "")
-                .replace("}}}}", "}}}"),
-            "! Gateway",
-            "DRN059",
-        ),
-        (old, "? Deployment edge has pods", "it is one of `apps/v1`"),
-    ] {
-        let shown = text(&[&document]);
-        assert!(
-            shown.starts_with(headline) && shown.contains(part),
-            "{shown}"
-        );
-    }
+    let unknown = "? Gateway eg has pods that are not known here";
+    assert_explained(&[gateway], unknown, &["explain gateway/NAME"]);
+    let denied = gateway.replace("adopt: 'true'", "port: '0'");
+    assert_explained(&[&denied], "✘ Gateway eg is denied", &["DRN020"]);
+    let astray = gateway
+        .replace("spec: {infrastructure: {", "metadata: {")
+        .replace("metadata: {name: eg}, ", "")
+        .replace("}}}}", "}}}");
+    assert_explained(&[&astray], "! Gateway", &["DRN059"]);
+    let one_of = "it is one of `apps/v1`";
+    assert_explained(&[&old], "? Deployment edge has pods", &[one_of]);
 }
 
 #[test]
 fn explanation_says_what_will_happen() {
     let none = format!("{CONFIG_MAP}static_resources: {{}}");
-    let pod = |spec: &str| {
-        format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: edge, annotations: {{envoy-drainer.dev/inject: 'true'}}}}\nspec: {spec}"
-        )
-    };
-    let shown = text(&[&pod(MOUNTED), &none]);
-    assert!(
-        shown.starts_with("! Pod edge gets a drainer, but cannot be drained"),
-        "{shown}"
-    );
-    for part in [
-        "admin     none that the drainer can call (DRN076)",
-        "10s  the hooks end without a drain",
-    ] {
-        assert!(shown.contains(part), "{part}: {shown}");
-    }
-    assert!(
-        !shown.contains("9901") && !shown.contains("clients reconnect"),
-        "{shown}"
-    );
-    let probed = MOUNTED.replace(
-        "args:",
-        "readinessProbe: {httpGet: {path: /ready, port: 80}, periodSeconds: 2}, args:",
-    );
-    let shown = text(&[&pod(&probed)]);
-    assert!(shown.starts_with("✔ Pod edge gets a drainer  "), "{shown}");
-    assert!(
-        shown.contains("\n          6s  the readiness probe has failed"),
-        "{shown}"
-    );
+    let metadata = "{name: edge, annotations: {envoy-drainer.dev/inject: 'true'}}";
+    let pod = |spec: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {metadata}\nspec: {spec}");
+    let undrained = "! Pod edge gets a drainer, but cannot be drained";
+    let admin = "admin     none that the drainer can call (DRN076)";
+    let end = "10s  the hooks end without a drain";
+    let shown = assert_explained(&[&pod(MOUNTED), &none], undrained, &[admin, end]);
+    assert!(!shown.contains("9901"), "{shown}");
+    assert!(!shown.contains("clients reconnect"), "{shown}");
+    let probe = "readinessProbe: {httpGet: {path: /ready, port: 80}, periodSeconds: 2}, args:";
+    let probed = MOUNTED.replace("args:", probe);
+    let failed = "\n          6s  the readiness probe has failed";
+    assert_explained(&[&pod(&probed)], "✔ Pod edge gets a drainer  ", &[failed]);
     let redirecting = "{initContainers: [{name: proxy-init, args: [-w, '1']}], containers:";
-    let shown = text(&[&pod(&probed.replace("{containers:", redirecting))]);
-    assert!(
-        shown.starts_with("! Pod edge gets a drainer, but may lose requests"),
-        "{shown}"
-    );
+    let redirected = pod(&probed.replace("{containers:", redirecting));
+    let lossy = "! Pod edge gets a drainer, but may lose requests";
+    assert_explained(&[&redirected], lossy, &[]);
     let unnamed = pod("{containers: [{image: envoy}]}");
     let want = "DRN026    a container has no name; its image is `envoy`";
-    assert!(text(&[&unnamed]).contains(want), "{unnamed}");
+    assert_explained(&[&unnamed], "", &[want]);
 }
 
 #[test]
@@ -297,12 +241,10 @@ fn longer_grace_period_of_the_pod_is_used() {
         // It is the app's own then.
         (", envoy-drainer.dev/extra-lifecycle-hooks: app", "60s", 390),
     ] {
-        let pod = explain(settings, spec, "");
-        assert_eq!(
-            pod["plan"]["settings"]["drain-timeout"]["value"], timeout,
-            "{settings}"
-        );
-        assert_eq!(pod["plan"]["grace"]["to"], grace, "{settings}");
+        let plan = &explain(settings, spec, "")["plan"];
+        let drain_timeout = &plan["settings"]["drain-timeout"]["value"];
+        assert_eq!(drain_timeout, timeout, "{settings}");
+        assert_eq!(plan["grace"]["to"], grace, "{settings}");
     }
     let endless = "{terminationGracePeriodSeconds: 9000000000, containers: [{name: envoy}]}";
     let pod = explain("", endless, "");
@@ -314,10 +256,8 @@ fn istios_envoy_is_left_alone_unless_named() {
     let spec = "{containers: [{name: istio-proxy, image: 'registry.example/proxyv2:1.29', args: [proxy, router]}]}";
     assert_eq!(codes(&explain("", spec, "")), "DRN016");
     let named = explain(", envoy-drainer.dev/envoy-container: istio-proxy", spec, "");
-    assert_eq!(
-        (&*codes(&named), named["outcome"].as_str()),
-        ("DRN075 DRN083", Some("injected"))
-    );
+    assert_eq!(codes(&named), "DRN075 DRN083");
+    assert_eq!(named["outcome"], "injected");
     let excluded = ", envoy-drainer.dev/envoy-container: istio-proxy, \
         traffic.sidecar.istio.io/excludeInboundPorts: \"15902\"";
     assert_eq!(codes(&explain(excluded, spec, "")), "DRN075");
@@ -350,10 +290,7 @@ fn readable_parts_of_a_configuration_are_used() {
     let pod = explain("", &spec(pipe), "");
     assert_eq!(codes(&pod), "DRN085");
     assert_eq!(pod["outcome"], "injected");
-    let both = explain(
-        ", envoy-drainer.dev/add-admin: \"true\", envoy-drainer.dev/admin-address: \"127.0.0.1:9901\"",
-        "{containers: [{name: envoy, command: [envoy], args: [-c, /envoy.yaml]}]}",
-        "",
-    );
-    assert_eq!(codes(&both), "DRN032");
+    let both = ", envoy-drainer.dev/add-admin: \"true\", envoy-drainer.dev/admin-address: \"127.0.0.1:9901\"";
+    let envoy = "{containers: [{name: envoy, command: [envoy], args: [-c, /envoy.yaml]}]}";
+    assert_eq!(codes(&explain(both, envoy, "")), "DRN032");
 }

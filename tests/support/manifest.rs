@@ -1,9 +1,8 @@
 //! Manifests, and their injection by `inject`.
 
-use ctl::cli::inject;
-use ctl::cli::inject::InjectReport;
-use ctl::offline::InjectionOutcome;
-use ctl::offline::ManifestContext;
+use ctl::cli::explain::ExplainReport;
+use ctl::cli::inject::{self, InjectReport};
+use ctl::offline::{InjectionOutcome, Input, ManifestContext};
 use serde::de::DeserializeOwned;
 
 use crate::review::defaults;
@@ -36,6 +35,12 @@ pub fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &context, &defaults())
 }
 
+/// Explains a stream with the defaults of tests.
+pub fn explain(stream: impl Into<Vec<u8>>) -> ExplainReport {
+    let (name, bytes) = (String::new(), stream.into());
+    ExplainReport::new(&[Input { name, bytes }], &defaults())
+}
+
 /// The texts of all messages.
 pub fn texts(report: &InjectReport) -> Vec<&str> {
     let texts = report.messages.iter().map(|message| &*message.text);
@@ -48,30 +53,20 @@ pub fn texts(report: &InjectReport) -> Vec<&str> {
 /// # Panics
 /// When a pod gets none, or another injection changes something.
 pub fn inject_all(stream: &str) -> String {
-    let InjectReport {
-        bytes,
-        messages,
-        outcomes,
-        ..
-    } = inject(stream);
-    for outcome in &outcomes {
-        let is_expected = matches!(
-            outcome,
-            InjectionOutcome::Injected | InjectionOutcome::NotRequested
-        );
-        assert!(is_expected, "{outcome:?}: {stream}\n{messages:?}");
+    use InjectionOutcome::{AlreadyInjected, Injected, NotRequested};
+    let injected = inject(stream);
+    for outcome in &injected.outcomes {
+        let is_expected = matches!(outcome, Injected | NotRequested);
+        assert!(is_expected, "{outcome:?}: {stream}\n{injected:?}");
     }
-    let again = inject(&bytes);
-    assert_eq!(
-        again.bytes, bytes,
-        "a second injection changes the manifest"
-    );
-    let expected = outcomes.into_iter().map(|outcome| match outcome {
-        InjectionOutcome::Injected => InjectionOutcome::AlreadyInjected,
+    let again = inject(&injected.bytes);
+    assert_eq!(again.bytes, injected.bytes, "a second injection changes it");
+    let expected = injected.outcomes.into_iter().map(|outcome| match outcome {
+        Injected => AlreadyInjected,
         outcome => outcome,
     });
     assert!(expected.eq(again.outcomes));
-    String::from_utf8(bytes).expect("the output is UTF-8")
+    String::from_utf8(injected.bytes).expect("the output is UTF-8")
 }
 
 /// A minimal manifest of this kind whose pod template, at `path`, requests a drainer.

@@ -1,8 +1,8 @@
 //! A builder of AdmissionReviews, and a parser of the responses.
 
 use admission::{
-    AdmissionOutcome, Defaults, Diagnostic, InvalidReview, PodView, ReviewResponse, admit_pod,
-    keys, remove,
+    AdmissionOutcome, Defaults, Diagnostic, InvalidReview, OnInvalid, PodView, ReviewResponse,
+    admit_pod, keys, remove,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -41,6 +41,15 @@ pub fn defaults() -> Defaults {
     Defaults::new(IMAGE, "envoy-drainer")
 }
 
+/// The same, where invalid values cause warnings.
+pub fn lenient_defaults() -> Defaults {
+    let on_invalid = OnInvalid::Warn;
+    Defaults {
+        on_invalid,
+        ..defaults()
+    }
+}
+
 /// Admits a pod as the product does, but with [`TOKEN`].
 ///
 /// # Errors
@@ -75,18 +84,13 @@ pub fn without_empty(mut pod: Value) -> Value {
             Value::Object(entries) => entries.is_empty(),
             value => value.is_null(),
         };
-        if let Some(parent) = parent
-            .as_object_mut()
-            .filter(|it| it.get(key).is_some_and(is_empty))
-        {
+        let parent = parent.as_object_mut();
+        if let Some(parent) = parent.filter(|it| it.get(key).is_some_and(is_empty)) {
             parent.remove(key);
         }
     };
-    let annotations = &mut pod["metadata"]["annotations"];
-    annotations
-        .as_object_mut()
-        .expect("a map")
-        .remove(keys::STATUS);
+    let annotations = pod["metadata"]["annotations"].as_object_mut();
+    annotations.expect("a map").remove(keys::STATUS);
     let spec = &mut pod["spec"];
     for list in ["containers", "initContainers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
@@ -122,9 +126,8 @@ impl ReviewBuilder {
 
     /// Sets the value at a JSON pointer of the review, such as `/request/operation`.
     pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
-        let (parent, key) = pointer
-            .rsplit_once('/')
-            .expect("a JSON pointer contains a slash");
+        let split = pointer.rsplit_once('/');
+        let (parent, key) = split.expect("a JSON pointer contains a slash");
         let parent = self.0.pointer_mut(parent);
         let parent = parent.expect("the review has the parent");
         parent[key] = value.into();
@@ -172,17 +175,23 @@ impl AdmissionResult {
         assert_eq!(patch.0.is_empty(), response.get("patchType").is_none());
         json_patch::patch(&mut pod, &patch).expect("the patch applies");
         let warnings = response["warnings"].as_array();
+        let message = response["status"]["message"].as_str();
         let string = |value: &Value| value.as_str().expect("a string").to_owned();
         Self {
             allowed: response["allowed"].as_bool().expect("allowed is a boolean"),
             pod,
             patch,
             warnings: warnings.into_iter().flatten().map(string).collect(),
-            message: response["status"]["message"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
+            message: message.unwrap_or_default().to_owned(),
             outcome: reviewed.outcome,
         }
+    }
+
+    /// The only warning.
+    pub fn only_warning(&self) -> &str {
+        let [warning] = &self.warnings[..] else {
+            panic!("{:?}", self.warnings)
+        };
+        warning
     }
 }

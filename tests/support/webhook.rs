@@ -96,13 +96,15 @@ pub fn skipped_review(namespace: &str, owner_uid: &str) -> ReviewBuilder {
         .with("/request/object/spec/containers/0/lifecycle", hook)
 }
 
-/// Sends [`review()`] on a connection.
+/// Sends [`review()`] on a connection, and asserts that the response is its.
 ///
 /// # Panics
-/// Without a response.
-pub async fn inject(connection: &mut HttpsConnection, uid: &str) -> Response<Bytes> {
+/// When it is not.
+pub async fn assert_injects(connection: &mut HttpsConnection, uid: &str) -> Response<Bytes> {
     let response = connection.send(inject_request(review(uid).bytes())).await;
-    response.expect("a response")
+    let response = response.expect("a response");
+    assert_injected(&response, uid);
+    response
 }
 
 /// Parses the `response` of an AdmissionReview.
@@ -216,10 +218,8 @@ impl Webhook {
     /// # Panics
     /// When it does not.
     pub async fn assert_admits(&self) {
-        let response = timeout(TIMEOUT, self.inject("fine"))
-            .await
-            .expect("in time");
-        assert_injected(&response, "fine");
+        let response = timeout(TIMEOUT, self.inject("fine")).await;
+        assert_injected(&response.expect("in time"), "fine");
     }
 
     /// Reads the metric with this name and labels; `None` if it does not exist.

@@ -69,16 +69,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_millis(800);
 const MAX_REPORT: usize = 16 << 10;
 
 /// Requests of one pod. A drainer sends one a second.
-const POD_RATE: Rate = Rate {
-    burst: 20,
-    refill: Duration::from_millis(250),
-};
+const POD_RATE: Rate = Rate::new(20, Duration::from_millis(250));
 
 /// Requests of all pods: those of a thousand that wait at the same time, twice over.
-const TOTAL_RATE: Rate = Rate {
-    burst: 2_000,
-    refill: Duration::from_micros(500),
-};
+const TOTAL_RATE: Rate = Rate::new(2_000, Duration::from_micros(500));
 
 /// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
 pub fn limits(shutdown_delay: Duration) -> Limits {

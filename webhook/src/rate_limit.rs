@@ -38,6 +38,15 @@ struct Buckets<K> {
 /// Minimum number of buckets at which they are pruned.
 const MIN_PRUNED: usize = 64;
 
+// === impl Rate ===
+
+impl Rate {
+    /// `burst` tokens at most, each of which takes `refill` to be refilled.
+    pub(crate) const fn new(burst: u32, refill: Duration) -> Self {
+        Self { burst, refill }
+    }
+}
+
 // === impl TokenBucket ===
 
 impl TokenBucket {
@@ -101,10 +110,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     /// As that of admissions.
-    const LOG_RATE: Rate = Rate {
-        burst: 200,
-        refill: Duration::from_millis(50),
-    };
+    const LOG_RATE: Rate = Rate::new(200, Duration::from_millis(50));
 
     fn limit(start: Instant) -> RateLimit<String> {
         let rate = |burst, minutes| Rate {

@@ -62,17 +62,11 @@ pub struct PodDrain {
 const QUEUE_CAPACITY: usize = 1_024;
 
 /// Reports of one pod, which sends one for each process of its drainer, and one for its drain.
-const POD_RATE: Rate = Rate {
-    burst: 4,
-    refill: Duration::from_secs(15),
-};
+const POD_RATE: Rate = Rate::new(4, Duration::from_secs(15));
 
 /// Reports of all pods: those of a thousand pods that end at once, and then as many as cause 100 calls to the API
 /// server in a second.
-const TOTAL_RATE: Rate = Rate {
-    burst: 1_000,
-    refill: Duration::from_millis(20),
-};
+const TOTAL_RATE: Rate = Rate::new(1_000, Duration::from_millis(20));
 
 /// How many drains are classified at a time. A Pod has up to 1.5 MiB, as its author chooses.
 const MAX_CONCURRENT: usize = 2;

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use admission::{AdmissionOutcome, Code, Defaults, OnInvalid};
+use admission::{AdmissionOutcome, Code};
 use serde_json::{Value, json};
 use tests::golden;
-use tests::review::{ReviewBuilder, defaults};
+use tests::review::{ReviewBuilder, defaults, lenient_defaults};
 
 use super::{admit, assert_patched, pod};
 
@@ -114,11 +114,8 @@ impl Shape {
             for container in containers.into_iter().flatten() {
                 let image = container["image"].as_str().unwrap();
                 let (name, _) = image.rsplit_once(':').unwrap();
-                let tag = if container["name"] == "envoy" {
-                    envoy
-                } else {
-                    version
-                };
+                let is_envoy = container["name"] == "envoy";
+                let tag = if is_envoy { envoy } else { version };
                 container["image"] = json!(format!("{name}:{tag}"));
             }
         }
@@ -220,9 +217,7 @@ fn manager_stays_whatever_is_annotated() {
         let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
         let skipped = AdmissionOutcome::Skipped(code);
         assert_eq!((result.allowed, result.outcome), (true, skipped));
-        let [warning] = &result.warnings[..] else {
-            panic!("{:?}", result.warnings)
-        };
+        let warning = result.only_warning();
         assert!(warning.starts_with(&format!("{code}: ")), "{warning}");
     }
 }
@@ -236,10 +231,6 @@ fn invalid_adopt_is_denied_or_leaves_the_manager() {
     assert_eq!(denied.warnings, [""; 0]);
     let wanted = "`envoy-drainer.dev/adopt`: invalid value `yes`: expected true or false";
     assert!(denied.message.contains(wanted), "{}", denied.message);
-    let warn = Defaults {
-        on_invalid: OnInvalid::Warn,
-        ..defaults()
-    };
-    let skipped = ReviewBuilder::for_pod(&invalid).admit(&warn);
+    let skipped = ReviewBuilder::for_pod(&invalid).admit(&lenient_defaults());
     assert_eq!(skipped.outcome, AdmissionOutcome::Skipped(Code::ContourPod));
 }

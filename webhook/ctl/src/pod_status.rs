@@ -98,11 +98,11 @@ impl<'a> UnreadyPod<'a> {
         let status = pod.status.iter();
         let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
         let mut waiting = containers.filter_map(waiting_reason);
-        let unscheduled = || condition(pod, "PodScheduled", "False");
-        let unschedulable = || Some((UNSCHEDULABLE, unscheduled()?.message.as_deref()));
+        let unscheduled = condition(pod, "PodScheduled", "False");
+        let unschedulable = unscheduled.map(|it| (UNSCHEDULABLE, it.message.as_deref()));
         Some(Self {
             name: pod.metadata.name.as_deref().unwrap_or_default(),
-            reason: waiting.next().or_else(unschedulable),
+            reason: waiting.next().or(unschedulable),
         })
     }
 

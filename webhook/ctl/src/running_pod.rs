@@ -4,8 +4,8 @@
 
 use admission::keys::{INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value};
 use admission::{
-    Code, DEFAULT_GRACE_PERIOD, DrainPlan, PodSettings, PodView, RecordedInjection, RecordedSkip,
-    SettingSource, SidecarMode,
+    Code, DEFAULT_GRACE_PERIOD, DrainPlan, PodView, RecordedInjection, RecordedSkip, SettingSource,
+    SidecarMode,
 };
 use drainer::settings::drain_setting_definitions;
 use drainer::shutdown_manager::ManagerCommand;
@@ -68,31 +68,25 @@ impl RunningPod {
         let metadata = &pod.metadata;
         let name = metadata.name.as_deref().unwrap_or_default();
         let container = drainer(pod);
-        let (drainer, note) = match container.map(|it| RunningDrainer::try_new(pod, it)) {
-            Some(Ok(drainer)) => {
-                let note = drainer.adoption_note();
-                (Some(drainer), note)
-            }
-            Some(Err(error)) => {
-                let note = format!("the drainer's arguments cannot be read: {error}");
-                (None, Some(note))
-            }
-            None => (None, Some(no_drainer_note(pod))),
+        let read = container.map(|it| RunningDrainer::try_new(pod, it));
+        let note = match &read {
+            Some(Ok(drainer)) => drainer.adoption_note(),
+            Some(Err(error)) => Some(format!("the drainer's arguments cannot be read: {error}")),
+            None => Some(no_drainer_note(pod)),
         };
-        let differences = drainer
-            .iter()
-            .flat_map(|it| [it.version_note(), it.difference(), it.left_out_wait()])
-            .flatten();
-        let changes = changes(pod);
+        let drainer = read.and_then(Result::ok);
+        let mut annotation_notes = changes(pod);
+        let is_changed = !annotation_notes.is_empty();
+        if let Some(it) = &drainer {
+            let notes = [it.version_note(), it.difference(), it.left_out_wait()];
+            annotation_notes.extend(notes.into_iter().flatten());
+        }
+        annotation_notes.extend(unknown_annotations(pod));
         Self {
             object: ObjectName::new("Pod", metadata.namespace.as_deref(), name),
             has_drainer: container.is_some(),
-            is_changed: !changes.is_empty(),
-            annotation_notes: changes
-                .into_iter()
-                .chain(differences)
-                .chain(unknown_annotations(pod))
-                .collect(),
+            is_changed,
+            annotation_notes,
             drainer,
             notes: note.into_iter().collect(),
         }
@@ -107,11 +101,10 @@ impl RunningPod {
 /// What was changed of the injection after the webhook's last call.
 fn changes(pod: &Pod) -> Vec<String> {
     let json = serde_json::to_string(pod).unwrap_or_default();
-    let view = PodView::decode(&json);
-    let changes = view.map_or_else(
-        |error| vec![Code::NotAPod.diagnostic(error.to_string())],
-        |it| admission::changes(&it),
-    );
+    let changes = match PodView::decode(&json) {
+        Ok(view) => admission::changes(&view),
+        Err(error) => vec![Code::NotAPod.diagnostic(error.to_string())],
+    };
     changes.iter().map(|it| format!("{it:#}")).collect()
 }
 
@@ -134,11 +127,9 @@ fn no_drainer_note(pod: &Pod) -> String {
         Some(None) => {
             format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
         }
-        None => {
-            format!(
-                "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
-            )
-        }
+        None => format!(
+            "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
+        ),
     };
     format!("{reason}. Below is what admission would decide on such a pod now")
 }
@@ -211,12 +202,11 @@ impl RunningDrainer {
 
     /// Says that the pod waits for no replacement although it is annotated.
     fn left_out_wait(&self) -> Option<String> {
-        let wait = self.settings.iter().find(|it| it.is_left_out_wait())?;
+        let RunningSetting { name, .. } = self.settings.iter().find(|it| it.is_left_out_wait())?;
         let code = Code::NoReplacementWait;
         Some(format!(
-            "{code}: `{}` had no effect when the pod was created, since drainers could not call the webhook: turn the \
-             drainer API on, if it is off, and then replace the pod",
-            wait.name
+            "{code}: `{name}` had no effect when the pod was created, since drainers could not call the webhook: turn \
+             the drainer API on, if it is off, and then replace the pod"
         ))
     }
 
@@ -254,11 +244,9 @@ fn manager_config(container: &Container) -> Option<Config> {
     let program = container.command.as_ref().and_then(|it| it.first());
     let args = container.args.as_deref()?;
     let command = ManagerCommand::recognize(program.map_or("", String::as_str), args)?;
-    let hook = container
-        .lifecycle
-        .as_ref()
-        .and_then(|it| it.pre_stop.as_ref());
-    let hook = hook.and_then(|it| it.exec.as_ref()?.command.as_ref()?.split_first());
+    let lifecycle = container.lifecycle.as_ref();
+    let hook = lifecycle.and_then(|it| it.pre_stop.as_ref()?.exec.as_ref());
+    let hook = hook.and_then(|it| it.command.as_ref()?.split_first());
     let hook = hook.and_then(|(program, args)| ManagerCommand::recognize(program, args));
     match (command, hook) {
         (Serve(manager, flags), Some(Shutdown(_, of_hook))) => {
@@ -271,18 +259,13 @@ fn manager_config(container: &Container) -> Option<Config> {
 
 /// The settings of a drainer with this configuration, beside the annotations of its pod.
 fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
-    let mut built_in = PodSettings::default();
-    let mut running = PodSettings {
-        drain: config.settings.clone(),
-        ..PodSettings::default()
-    };
-    let definitions = drain_setting_definitions::<PodSettings>().into_iter();
-    let setting = |definition: SettingDefinition<PodSettings>| {
+    let (mut built_in, mut running) = (Config::new(config.token), config.clone());
+    let setting = |definition: SettingDefinition<Config>| {
         let name = definition.name;
         let value = (definition.value)(&mut running).format();
         let annotation = pod.annotations().get(&format!("{PREFIX}{name}"));
         let annotation = annotation.map(|text| {
-            let mut annotated = PodSettings::default();
+            let mut annotated = Config::new(config.token);
             let annotated = (definition.value)(&mut annotated);
             let set = |text: &str| annotated.set(text).map_err(|error| error.to_string());
             match parse_value(name, text, set) {
@@ -297,6 +280,7 @@ fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
             annotation,
         }
     };
+    let definitions = drain_setting_definitions().into_iter();
     definitions.map(setting).collect()
 }
 

@@ -9,10 +9,7 @@ use crate::rate_limit::Rate;
 
 /// Log lines about failed calls to the API server, of each kind: drainers repeat their requests, and metrics count
 /// each.
-pub(super) const FAILURE_LOG_RATE: Rate = Rate {
-    burst: 5,
-    refill: Duration::from_secs(60),
-};
+pub(super) const FAILURE_LOG_RATE: Rate = Rate::new(5, Duration::from_secs(60));
 
 /// A pod, as the API server knows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -38,16 +38,10 @@ const MAX_REVIEWS: usize = 4_096;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reviews caused by one address: a node's, behind which there may be many pods, or a pod's.
-const SOURCE_RATE: Rate = Rate {
-    burst: 30,
-    refill: Duration::from_millis(500),
-};
+const SOURCE_RATE: Rate = Rate::new(30, Duration::from_millis(500));
 
 /// Reviews in total: a thousand pods that terminate at once are known within 16 s.
-const TOTAL_RATE: Rate = Rate {
-    burst: 200,
-    refill: Duration::from_millis(20),
-};
+const TOTAL_RATE: Rate = Rate::new(200, Duration::from_millis(20));
 
 /// Maximum number of reviews at a time.
 const MAX_CONCURRENT: usize = 8;

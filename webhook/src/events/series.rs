@@ -30,17 +30,11 @@ const MAX_SERIES: usize = 256;
 /// Rate of new Events in one namespace, since reviews may be forged by any pod of the cluster: that of client-go's
 /// `EventSourceObjectSpamFilter` for one object.
 /// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>
-const NAMESPACE_RATE: Rate = Rate {
-    burst: 25,
-    refill: Duration::from_secs(5 * 60),
-};
+const NAMESPACE_RATE: Rate = Rate::new(25, Duration::from_secs(5 * 60));
 
 /// Rate of new Events in all namespaces: more than the rollout of many workloads at once needs. The API server keeps an
 /// Event for an hour.
-const TOTAL_RATE: Rate = Rate {
-    burst: 100,
-    refill: Duration::from_secs(60),
-};
+const TOTAL_RATE: Rate = Rate::new(100, Duration::from_secs(60));
 
 /// What happened to the pods of one owner for one reason, which share one Event.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -32,10 +32,10 @@ pub fn section(
     sidecar_mode: SidecarMode,
 ) -> Section {
     let what = "whether the nodes support drainers";
-    let unknown = |error| vec![CheckResult::unknown(NODES, what, error)];
-    let nodes = node_versions.as_ref();
-    let nodes = nodes.map(|node_versions| node_versions.results(sidecar_mode));
-    let nodes = nodes.unwrap_or_else(unknown);
+    let nodes = match node_versions {
+        Ok(node_versions) => node_versions.results(sidecar_mode),
+        Err(error) => vec![CheckResult::unknown(NODES, what, error)],
+    };
     Section::new("cluster", [vec![api_server(server)], nodes].concat())
 }
 
@@ -69,12 +69,10 @@ fn parse_version(text: &str) -> Option<(u16, u16)> {
 impl NodeVersions {
     /// Adds a node, unless it runs Windows, where no pod has a drainer.
     pub fn add(&mut self, node: Node) {
-        let Some(info) = node.status.and_then(|status| status.node_info) else {
+        let info = node.status.and_then(|status| status.node_info);
+        let Some(info) = info.filter(|info| info.operating_system != "windows") else {
             return;
         };
-        if info.operating_system == "windows" {
-            return;
-        }
         self.count += 1;
         if is_too_old(&info.kubelet_version) {
             let nodes = self.outdated.entry(info.kubelet_version).or_default();
@@ -95,18 +93,16 @@ impl NodeVersions {
         let result = |(version, nodes): (&String, &Vec<String>)| {
             let listed = list_names(nodes);
             let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
-            let remedy = format!("upgrade the kubelet to at least {MIN_VERSION}");
+            let mut remedy = format!("upgrade the kubelet to at least {MIN_VERSION}");
             let result = if sidecar_mode == SidecarMode::Native {
+                remedy += ", or set `drainer.nativeSidecar: false` in the chart's values";
                 let effect =
                     "does not support native sidecars: pods with a drainer do not start there";
-                let remedy = format!(
-                    "{remedy}, or set `drainer.nativeSidecar: false` in the chart's values"
-                );
-                CheckResult::error(NODES, format!("{kubelets} {effect}")).with_remedy(remedy)
+                CheckResult::error(NODES, format!("{kubelets} {effect}"))
             } else {
                 CheckResult::warning(NODES, format!("{kubelets} is not supported"))
-                    .with_remedy(remedy)
             };
+            let result = result.with_remedy(remedy);
             result.with_only_subject("Node", nodes)
         };
         self.outdated.iter().map(result).collect()

@@ -94,13 +94,11 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
     let is_stuck = unready.as_ref().is_some_and(UnreadyPod::is_stuck);
     let rollout_status =
         format!("kubectl rollout status deployment {name} --namespace {namespace}");
+    let rollback = installation.rollback_command();
     let (progress, next) = match rollout {
         Rollout::Complete => ("", None),
         Rollout::Progressing if !is_stuck => ("; a rollout is in progress", Some(rollout_status)),
-        _ => (
-            "; the rollout is stuck",
-            Some(installation.rollback_command()),
-        ),
+        _ => ("; the rollout is stuck", Some(rollback)),
     };
     let reason = match (&unready, &objects.pods) {
         (Some(unready), _) => format!(": {unready}"),
@@ -113,24 +111,21 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
         )
     };
     let inspect = unready.map_or_else(logs, |unready| unready.command(namespace));
-    let result = if ready == 0 {
+    let mut result = if ready == 0 {
         let effect = ", so the webhook is unavailable";
         CheckResult::error(NAME, format!("{message}{effect}{progress}{reason}"))
     } else {
         CheckResult::warning(NAME, format!("{message}{progress}{reason}"))
     };
-    let commands = [inspect].into_iter().chain(next);
-    commands
-        .fold(result, CheckResult::with_command)
-        .with_subject(subject)
+    result.commands = [inspect].into_iter().chain(next).collect();
+    result.with_subject(subject)
 }
 
 /// Reports replicas that are terminating: until the API server has closed its connections to them, they admit pods.
 fn terminating_replicas(objects: &DeploymentObjects) -> Option<CheckResult> {
+    let is_terminating = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
     let pods = objects.pods.iter().flatten();
-    let count = pods
-        .filter(|pod| pod.metadata.deletion_timestamp.is_some())
-        .count();
+    let count = pods.filter(is_terminating).count();
     let verb = match count {
         0 => return None,
         1 => "is terminating, and still admits pods, with its own values",

@@ -54,14 +54,13 @@ pub fn sample_pod(defaults: &Defaults) -> Pod {
     let address = format!("{PREFIX}admin-address");
     let annotations = json!({INJECT: "true", address: "127.0.0.1:9901"});
     let amounts = &defaults.settings.values().resources;
-    let mut limits = json!({"memory": amounts.memory_limit.format()});
-    if let CpuLimit(Some(cpu)) = &amounts.cpu_limit {
-        limits["cpu"] = cpu.format().into();
-    }
-    let requests = json!({
-        "cpu": amounts.cpu_request.format(),
-        "memory": amounts.memory_request.format(),
+    let mut resources = json!({
+        "requests": {"cpu": amounts.cpu_request.format(), "memory": amounts.memory_request.format()},
+        "limits": {"memory": amounts.memory_limit.format()},
     });
+    if let CpuLimit(Some(cpu)) = &amounts.cpu_limit {
+        resources["limits"]["cpu"] = cpu.format().into();
+    }
     let pod = json!({
         "metadata": {"generateName": "envoy-drainer-check-", "annotations": annotations},
         "spec": {
@@ -73,7 +72,7 @@ pub fn sample_pod(defaults: &Defaults) -> Pod {
             "containers": [{
                 "name": "envoy",
                 "image": image,
-                "resources": {"requests": requests, "limits": limits},
+                "resources": resources,
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
                     "capabilities": {"drop": ["ALL"]},
@@ -89,30 +88,11 @@ pub fn sample_pod(defaults: &Defaults) -> Pod {
 
 /// Interprets the result for a pod that requests a drainer.
 pub fn outcome(result: DryRunResult) -> DryRunOutcome {
-    match result {
-        Ok(pod) => outcome_of_admitted(&pod),
-        Err(message) => DryRunOutcome::Rejected(in_one_line(&message)),
-    }
-}
-
-/// A message of the API server in one line: that of a denial has a line for each reason.
-pub(super) fn in_one_line(message: &str) -> String {
-    message.replace('\n', "; ")
-}
-
-/// Whether a message of the API server rejects a pod by the webhook's denial, or for the lack of its response.
-fn is_by_webhook(rejection: &str) -> bool {
-    rejection.contains(&format!("webhook \"{PODS_ENTRY}\""))
-}
-
-/// The remedy if this message rejects a pod since the API server could not call the webhook. A denial names its own.
-pub(super) fn unreachable_remedy(rejection: &str) -> Option<&'static str> {
-    let failed = format!("failed calling webhook \"{PODS_ENTRY}\"");
-    rejection.contains(&failed).then_some(UNREACHABLE_REMEDY)
-}
-
-fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
-    if drainer(pod).is_some() {
+    let pod = match result {
+        Ok(pod) => pod,
+        Err(message) => return DryRunOutcome::Rejected(in_one_line(&message)),
+    };
+    if drainer(&pod).is_some() {
         return DryRunOutcome::Injected;
     }
     let Some(status) = pod.annotations().get(STATUS) else {
@@ -120,6 +100,17 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
     };
     let skip = RecordedSkip::read(status).map(|skip| skip.to_string());
     DryRunOutcome::Skipped(skip.unwrap_or_else(|| status.clone()))
+}
+
+/// A message of the API server in one line: that of a denial has a line for each reason.
+pub(super) fn in_one_line(message: &str) -> String {
+    message.replace('\n', "; ")
+}
+
+/// The remedy if this message rejects a pod since the API server could not call the webhook. A denial names its own.
+pub(super) fn unreachable_remedy(rejection: &str) -> Option<&'static str> {
+    let failed = format!("failed calling webhook \"{PODS_ENTRY}\"");
+    rejection.contains(&failed).then_some(UNREACHABLE_REMEDY)
 }
 
 /// The results of all dry runs. `untested` more namespaces had none.
@@ -168,7 +159,9 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
         }
         Ok(Rejected(reason)) => {
             let message = format!("{requesting} is rejected in {listed} (dry run): {reason}");
-            if is_by_webhook(reason) {
+            // By the webhook's denial, or for the lack of its response.
+            let is_by_webhook = reason.contains(&format!("webhook \"{PODS_ENTRY}\""));
+            if is_by_webhook {
                 let remedy = unreachable_remedy(reason);
                 CheckResult::error(NAME, message).with_optional_remedy(remedy)
             } else {

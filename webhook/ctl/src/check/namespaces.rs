@@ -10,7 +10,6 @@ use kubernetes::ReadError;
 use super::dry_run::{self, DryRun};
 use super::report::{CheckResult, Section};
 use super::webhook_configuration::{ALL, ENABLED, EXCLUSION_LABELS, NAMESPACE_NAME, key};
-use crate::object_name::ObjectName;
 use crate::text::{has_or_have, list_names, plural};
 
 /// Values that mean an intended opt-out.
@@ -63,8 +62,7 @@ pub(crate) fn opt_in_command(namespace: &str) -> String {
 }
 
 fn warning(name: &'static str, namespace: &str, message: String) -> CheckResult {
-    CheckResult::warning(name, message)
-        .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
+    CheckResult::warning(name, message).with_only_subject("Namespace", &[namespace])
 }
 
 /// The warning about a label or annotation that is meant for pods.
@@ -108,18 +106,11 @@ impl Namespaces {
 
     /// Adds a namespace, unless it is being deleted: it admits no new pods.
     pub fn add(&mut self, namespace: ObjectMeta) {
-        let ObjectMeta {
-            name: Some(name),
-            labels,
-            annotations,
-            deletion_timestamp: None,
-            ..
-        } = namespace
-        else {
+        let (Some(name), None) = (namespace.name, namespace.deletion_timestamp) else {
             return;
         };
-        let labels = labels.unwrap_or_default();
-        let annotations = annotations.unwrap_or_default();
+        let labels = namespace.labels.unwrap_or_default();
+        let annotations = namespace.annotations.unwrap_or_default();
         let misplaced = misplaced(&name, &labels, &annotations);
         self.warnings.extend(misplaced);
         let unmet = |it: &&Expression| !it.matches(&labels);

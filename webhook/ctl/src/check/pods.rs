@@ -68,7 +68,7 @@ impl<'a> Pods<'a> {
         let unknown = |error| CheckResult::unknown("pods", "the state of other pods", error);
         results.extend(error.map(unknown));
         for ((diagnosis, owner), pods) in &self.groups {
-            results.push(diagnosis.check_result(owner, pods.len(), &pods[0]));
+            results.push(diagnosis.check_result(owner, pods));
         }
         Section::new("pods", results)
     }

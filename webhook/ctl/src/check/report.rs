@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor::{Cyan, Green, Red, Yellow};
+use anstyle::Style;
 use kubernetes::ReadError;
 use serde::Serialize;
 
@@ -83,14 +84,11 @@ pub(crate) fn summary(sections: &[Section], styled: bool) -> PrintableText {
     let counts = counts.map(|(count, noun, end)| plural(count, noun) + end);
     let counts: Vec<_> = counts.collect();
     let (color, summary) = match is_healthy(sections) {
-        Some(true) if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
-        Some(true) => (
-            AnsiColor::Green,
-            "envoy-drainer works, as far as could be read",
-        ),
-        Some(false) => (AnsiColor::Red, "envoy-drainer does not work"),
+        Some(true) if unknown == 0 => (Green, "envoy-drainer works"),
+        Some(true) => (Green, "envoy-drainer works, as far as could be read"),
+        Some(false) => (Red, "envoy-drainer does not work"),
         None => (
-            AnsiColor::Cyan,
+            Cyan,
             "unknown whether envoy-drainer works: some required objects could not be read",
         ),
     };
@@ -209,10 +207,10 @@ impl CheckResult {
 
     fn push_to(&self, out: &mut PrintableText) {
         let (mark, color) = match self.severity {
-            Severity::Ok => ("✔", AnsiColor::Green),
-            Severity::Warning => ("!", AnsiColor::Yellow),
-            Severity::Error => ("✘", AnsiColor::Red),
-            Severity::Unknown => ("?", AnsiColor::Cyan),
+            Severity::Ok => ("✔", Green),
+            Severity::Warning => ("!", Yellow),
+            Severity::Error => ("✘", Red),
+            Severity::Unknown => ("?", Cyan),
         };
         out.push("  ");
         out.push_styled(color.on_default(), mark);

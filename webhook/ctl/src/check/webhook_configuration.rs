@@ -106,21 +106,18 @@ pub(super) fn key(requirement: &Expression) -> &str {
 
 /// The requirement that a namespace has opted in, as the chart sets it.
 pub(crate) fn opt_in() -> Expression {
-    Expression::In(
-        INJECTION.to_owned(),
-        [ALL, ENABLED].map(str::to_owned).into(),
-    )
+    let values = [ALL, ENABLED].map(str::to_owned);
+    Expression::In(INJECTION.to_owned(), values.into())
 }
 
 /// Returns true for the requirement that a namespace has opted in.
 pub(crate) fn is_opt_in(requirement: &Expression) -> bool {
-    match requirement {
-        Expression::In(key, values) => {
-            key == INJECTION && values.iter().any(|value| value == ENABLED) && values.len() <= 2
-        }
-        Expression::Equal(key, value) => key == INJECTION && value == ENABLED,
+    let opts_in = match requirement {
+        Expression::In(_, values) => values.contains(ENABLED) && values.len() <= 2,
+        Expression::Equal(_, value) => value == ENABLED,
         _ => false,
-    }
+    };
+    opts_in && key(requirement) == INJECTION
 }
 
 fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {

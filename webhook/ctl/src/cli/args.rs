@@ -129,6 +129,13 @@ impl FilesArgs {
     }
 }
 
+/// Returns the values, and adds the errors to those that a command reports at its end.
+pub fn take_errors<T>(results: Vec<anyhow::Result<T>>, errors: &mut Vec<anyhow::Error>) -> Vec<T> {
+    let results = results.into_iter();
+    let values = results.filter_map(|it| it.map_err(|error| errors.push(error)).ok());
+    values.collect()
+}
+
 fn read_stdin() -> anyhow::Result<Input> {
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() {

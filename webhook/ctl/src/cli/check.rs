@@ -172,10 +172,8 @@ fn verdict(sections: &[Section], is_strict: bool) -> (bool, bool) {
     let results = sections.iter().flat_map(|section| &section.results);
     let has = |severity| is_strict && results.clone().any(|it| it.severity == severity);
     let health = is_healthy(sections);
-    (
-        health == Some(false) || has(Severity::Warning),
-        health.is_some() && !has(Severity::Unknown),
-    )
+    let has_failed = health == Some(false) || has(Severity::Warning);
+    (has_failed, health.is_some() && !has(Severity::Unknown))
 }
 
 /// Checks until it has passed or the time is over. `found` gets the sections of each attempt; each reason for another
@@ -263,23 +261,21 @@ async fn collect(
             let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
             let namespace = &installation.namespace;
             let serve_args = deployment.and_then(|it| ServeArgs::of_deployment(it, namespace));
-            let (serve_args, args_error) = match serve_args.transpose() {
-                Ok(args) => (args, None),
-                Err(error) => (None, Some(error)),
-            };
-            let known = serve_args.as_ref().map(|args| args.defaults.clone());
+            let serve_args = serve_args.as_ref().map(Result::as_ref).transpose();
+            let known_args = serve_args.ok().flatten();
+            let known = known_args.map(|args| args.defaults.clone());
             defaults = known.unwrap_or_else(|| Defaults::new("", namespace));
             let sidecar_mode = match defaults.settings.values().native_sidecar {
                 NativeSidecar::False => SidecarMode::Plain,
                 _ => SidecarMode::Native,
             };
             emit(cluster::section(&version, &nodes, sidecar_mode))?;
-            let section = deployment::section(&installation, &objects, args_error.as_ref());
+            let section = deployment::section(&installation, &objects, serve_args.err());
             emit(section)?;
             // During a rollout, older replicas may have another mode.
-            let serve_args =
-                serve_args.filter(|_| !deployment.is_some_and(deployment::is_rolling_out));
-            let mode = serve_args.as_ref().map(|args| &args.certificate_mode);
+            let is_rolling_out = deployment.is_some_and(deployment::is_rolling_out);
+            let certain_args = known_args.filter(|_| !is_rolling_out);
+            let mode = certain_args.map(|args| &args.certificate_mode);
             let entries = &installation.entries;
             emit(certificates::section(entries, mode, wall_clock()))?;
             emit(webhook_configuration::section(&installation))?;
@@ -382,11 +378,9 @@ async fn dry_runs(
             .await
             .map(dry_run::outcome),
     };
-    stream::iter(namespaces.selected.iter().take(MAX_DRY_RUNS))
-        .map(dry_run)
-        .buffered(CONCURRENCY)
-        .collect()
-        .await
+    let namespaces = stream::iter(namespaces.selected.iter().take(MAX_DRY_RUNS));
+    let dry_runs = namespaces.map(dry_run).buffered(CONCURRENCY);
+    dry_runs.collect().await
 }
 
 #[cfg(test)]

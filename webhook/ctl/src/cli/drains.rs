@@ -34,9 +34,9 @@ reads the webhook's Events about drains that cut something. These outlive the po
 right to list pods and events, and with --watch the right to watch them. It warns of what it may not read. It \
 keeps the last 5,000 drains.
 
-OUTCOME is draining, drained, idle, gone, deadline, unreachable, calls-forbidden or hook-missed. It is killed if \
-the pod was killed in mid-drain: what is known of it is from shortly before. It is unknown if the drainer wrote no \
-summary, because it was killed or there was no Envoy to drain.
+OUTCOME is draining, drained, idle, silent, gone, deadline, unreachable, calls-forbidden or hook-missed. It is \
+killed if the pod was killed in mid-drain: what is known of it is from shortly before. It is unknown if the drainer \
+wrote no summary, because it was killed or there was no Envoy to drain.
 LAST NEW is when the last new connection came, in seconds from the start of the drain: a minimum beyond that was \
 not needed.
 CUT is what was in flight at the end: requests, upgrades and TCP connections, or connections if Envoy hides what \
@@ -94,7 +94,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         all.fields(&format!("reason={DRAIN_CUT}")),
     ];
-    let [pods, events] = selections.map(|params| ObjectSelector {
+    let selectors = selections.map(|params| ObjectSelector {
         namespace: namespace.clone(),
         params,
     });
@@ -105,11 +105,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         has_pods |= drainer(&pod).is_some();
         log.add_pod(&pod, now);
     };
-    let pods_version = reader.select(&pods, add_pod).await;
+    let pods_version = reader.select(&selectors[0], add_pod).await;
     let add_event = |event| drop(log.add_event(&event));
-    let versions = [pods_version, reader.select(&events, add_event).await];
-    let mut is_complete = warn_of_errors(&reader, &versions)?;
-    is_complete &= !reader.has_left_out();
+    let events_version = reader.select(&selectors[1], add_event).await;
+    let versions = [pods_version, events_version];
+    let has_read_both = warn_of_errors(&reader, &versions)?;
     let is_text = args.output.output == OutputFormat::Text;
     let printer = DrainPrinter {
         table: is_text.then(|| DrainTable::new(&log, namespace.is_none(), watch)),
@@ -117,13 +117,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         has_unknown_cut: Cell::new(false),
     };
     if log.records().is_empty() && !watch {
-        let is_without_pods = versions[0].is_ok() && !has_pods;
-        let reason = if is_without_pods {
+        let reason = if versions[0].is_ok() && !has_pods {
             "no pod there has a drainer"
         } else {
             "drains of deleted pods are shown only if they have an Event; use --watch to follow drains"
         };
         report(format_args!("no drains found in {scope}: {reason}"));
+        let is_complete = has_read_both && !reader.has_left_out();
         return Ok(exit_status(false, is_complete));
     }
     if watch {
@@ -131,28 +131,25 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let start = args.since.and_then(|since| now.checked_sub(since).ok());
     let start = Time(start.unwrap_or(Timestamp::MIN));
-    let records = log.records();
-    let records = records.into_iter().filter(|record| record.is_since(&start));
+    let records = log.records().into_iter().filter(|it| it.is_since(&start));
     let forgotten = log.forgotten();
     if forgotten > 0 {
-        report(format_args!(
-            "warning: {forgotten} more drains are not shown"
-        ));
+        report(format!("warning: {forgotten} more drains are not shown"));
     }
-    let flow = printer.print(printer.header(), records)?;
+    let header = printer.table.as_ref().map(DrainTable::header);
+    let flow = printer.print(header.unwrap_or_default(), records)?;
     if watch && flow.is_continue() {
         let log = RefCell::new(log);
-        let selectors = [&pods, &events];
-        let watches = watch_drains(&reader, selectors, versions, &log, &printer);
+        let watches = watch_drains(&reader, &selectors, versions, &log, &printer);
         tokio::select! {
             result = watches => result?,
             () = signals.next() => {}
         }
-        is_complete &= !reader.has_left_out();
     }
     let is_unknown = args.fail_on_cut && printer.has_unknown_cut.get();
     let has_failed = args.fail_on_cut && printer.has_cut.get();
-    Ok(exit_status(has_failed, is_complete && !is_unknown))
+    let is_complete = has_read_both && !reader.has_left_out() && !is_unknown;
+    Ok(exit_status(has_failed, is_complete))
 }
 
 /// Prints drains as rows of a table, or else as lines of JSON.
@@ -167,7 +164,7 @@ struct DrainPrinter {
 /// Prints drains as they happen, until stdout is closed. A list that could not be read is not watched.
 async fn watch_drains(
     reader: &ClusterReader,
-    [pods, events]: [&ObjectSelector; 2],
+    [pods, events]: &[ObjectSelector; 2],
     versions: Versions,
     log: &RefCell<DrainLog>,
     printer: &DrainPrinter,
@@ -202,38 +199,21 @@ async fn watch_drains(
 /// # Errors
 /// If nothing could be read.
 fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result<bool> {
-    if let [Err(pods), Err(events)] = versions {
-        let reason = match events {
-            ReadError::Forbidden(_) => format!("{pods}; {events}"),
-            _ => pods.to_string(),
-        };
-        bail!("{}: {reason}", reader.server());
-    }
-    let [pods, events] = versions;
-    let missing = [
-        (pods, "drains that run or cut nothing"),
-        (events, "drains of deleted pods"),
-    ];
-    for (version, what) in missing {
-        if let Err(error) = version {
-            report(format_args!("warning: {what} are not shown: {error}"));
-        }
-    }
-    Ok(versions.iter().all(Result::is_ok))
+    let server = reader.server();
+    let (missing, error) = match versions {
+        [Ok(_), Ok(_)] => return Ok(true),
+        [Err(error), Ok(_)] => ("drains that run or cut nothing", error),
+        [Ok(_), Err(error)] => ("drains of deleted pods", error),
+        [Err(pods), Err(events @ ReadError::Forbidden(_))] => bail!("{server}: {pods}; {events}"),
+        [Err(error), Err(_)] => bail!("{server}: {error}"),
+    };
+    report(format_args!("warning: {missing} are not shown: {error}"));
+    Ok(false)
 }
 
 // === impl DrainPrinter ===
 
 impl DrainPrinter {
-    /// The headings of the table; empty for JSON.
-    fn header(&self) -> PrintableText {
-        let mut text = PrintableText::default();
-        if let Some(table) = &self.table {
-            table.push_header(&mut text);
-        }
-        text
-    }
-
     /// Prints `text` and then the records.
     fn print<'r>(
         &self,

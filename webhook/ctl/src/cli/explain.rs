@@ -13,7 +13,9 @@ use std::process::ExitCode;
 use admission::Defaults;
 use flags::pod_defaults::PodDefaultsArgs;
 
-use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
+use super::args::{
+    ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat, take_errors,
+};
 use super::object_arg::ObjectArg;
 use super::terminal::{exit_status, print, report};
 use crate::offline::{DocumentReview, Input, ManifestContext, Message, Verdict, WorkloadResult};
@@ -91,13 +93,7 @@ pub struct ExplainReport {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     let (mut files, mut read_errors) = (args.files, Vec::new());
-    let mut wanted = Vec::new();
-    for object in files.extract(ObjectArg::parse) {
-        match object {
-            Ok(object) => wanted.push(object),
-            Err(error) => read_errors.push(error),
-        }
-    }
+    let wanted = take_errors(files.extract(ObjectArg::parse), &mut read_errors);
     let (mut objects, mut admissions) = ClusterObjects::default();
     if !wanted.is_empty() {
         match read_objects(&wanted, args.cluster, args.namespace, &defaults) {
@@ -105,15 +101,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) => read_errors.push(error),
         }
     }
-    let inputs = files.read().into_iter();
-    let inputs = inputs.filter_map(|input| input.map_err(|error| read_errors.push(error)).ok());
-    let inputs: Vec<_> = inputs.collect();
+    let inputs = take_errors(files.read(), &mut read_errors);
     let mut explained = ExplainReport::new(&inputs, &defaults);
-    for object in objects {
-        match object {
-            Ok(object) => explained.add_object(&object, admissions.get(&object.namespace)),
-            Err(error) => read_errors.push(error),
-        }
+    for object in take_errors(objects, &mut read_errors) {
+        explained.add_object(&object, admissions.get(&object.namespace));
     }
     if args.output.output == OutputFormat::Json {
         let _ = print(&explained.to_json())?;
@@ -127,17 +118,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             report("no pods or pod templates found");
         }
     }
-    let warnings = admissions.values().flat_map(|it| &it.warnings);
-    let mut is_complete = read_errors.is_empty();
-    for warning in warnings {
-        is_complete = false;
+    let warnings: Vec<_> = admissions.values().flat_map(|it| &it.warnings).collect();
+    for warning in &warnings {
         report(format_args!("warning: {warning}"));
     }
     for error in &read_errors {
         report(format_args!("error: {error:#}"));
     }
     let verdict = explained.verdict();
-    let is_complete = is_complete && verdict != Verdict::Unknown && !explained.is_empty();
+    let is_known = verdict != Verdict::Unknown && !explained.is_empty();
+    let is_complete = is_known && warnings.is_empty() && read_errors.is_empty();
     Ok(exit_status(verdict == Verdict::Finding, is_complete))
 }
 
@@ -188,12 +178,8 @@ impl ExplainReport {
         report
     }
 
-    fn add(
-        &mut self,
-        Input { name, bytes }: &Input,
-        context: &ManifestContext,
-        defaults: &Defaults,
-    ) {
+    fn add(&mut self, input: &Input, context: &ManifestContext, defaults: &Defaults) {
+        let Input { name, bytes } = input;
         for document in manifest::documents(bytes) {
             let review = DocumentReview::new(&document, context, defaults);
             let (pods, error) = (review.workloads.into_iter(), review.error);
@@ -205,31 +191,23 @@ impl ExplainReport {
     /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would
     /// decide on it now.
     fn add_object(&mut self, object: &ClusterObject, admission: Option<&ClusterAdmission>) {
-        self.running
-            .extend(object.pod.as_ref().map(RunningPod::new));
+        self.running.extend(object.pod.iter().map(RunningPod::new));
         let Some(admission) = admission.filter(|_| !object.has_drainer()) else {
             return;
-        };
-        let input = Input {
-            name: object.name.clone(),
-            bytes: object.value.to_string().into_bytes(),
         };
         let mut context = object.context.clone();
         context.is_for_webhook = true;
         context.injects_all = admission.injects_all;
         context.services.clone_from(&admission.services);
-        let mut explained = Self::default();
-        explained.add(&input, &context, &admission.defaults);
-        let Self { pods, errors, .. } = explained;
-        for (name, mut pod) in pods {
+        let first = self.pods.len();
+        self.add(&object.input, &context, &admission.defaults);
+        for (_, pod) in &mut self.pods[first..] {
             pod.forget_lines();
             if let Some(exclusion) = &admission.exclusion {
                 pod.skip(exclusion.clone());
             }
             self.lacks_drainer |= object.pod.is_some() && pod.requests_drainer();
-            self.pods.push((name, pod));
         }
-        self.errors.extend(errors);
     }
 
     fn is_empty(&self) -> bool {

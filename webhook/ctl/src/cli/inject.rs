@@ -14,7 +14,7 @@ use similar::TextDiff;
 use super::args::{ColorArgs, FilesArgs};
 use super::terminal::{exit_status, print_documents, report};
 use crate::offline::{
-    DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind, WorkloadResult,
+    DocumentReview, InjectionOutcome, Input, ManifestContext, Message, MessageKind, WorkloadResult,
 };
 use crate::text::plural;
 
@@ -60,12 +60,7 @@ pub struct Args {
     remove: bool,
     /// A secret for the tokens in hooks' paths. Without one, who reads the manifest can derive them, and each is one for
     /// all replicas.
-    #[arg(
-        long,
-        value_name = "SEED",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "SEED", default_value_t, hide_default_value = true)]
     token_seed: String,
     /// Fail also if a pod that requests a drainer gets none, or if something was assumed.
     #[arg(long)]
@@ -93,6 +88,7 @@ pub struct InjectReport {
 
 /// Prints the documents of files or stdin with drainers, or a diff.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    use InjectionOutcome::{Denied, Unchanged};
     let defaults = args.defaults.into_defaults()?;
     let defaults = (!args.remove).then_some(&defaults);
     // All or nothing: half of an output could be applied as if it were complete.
@@ -100,12 +96,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let inputs: Vec<_> = inputs.collect::<anyhow::Result<_>>()?;
     let mut context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
     context.token_seed = args.token_seed;
-    let reports = inputs.iter();
-    let reports = reports.map(|input| match defaults {
+    let change = |input: &Input| match defaults {
         Some(defaults) => inject(&input.bytes, &context, defaults),
         None => remove(&input.bytes),
-    });
-    let reports: Vec<_> = reports.collect();
+    };
+    let reports: Vec<_> = inputs.iter().map(change).collect();
     let streams = || inputs.iter().zip(&reports);
     if args.diff {
         let styled = args.color.is_enabled_for(&io::stdout());
@@ -127,19 +122,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(_) => summary(&reports),
         None => removal_summary(&reports),
     });
-    let has_findings = |report: &InjectReport| {
-        use InjectionOutcome::{Denied, Unchanged};
-        let mut outcomes = report.outcomes.iter();
-        let is_changed = outcomes.all(|outcome| ![Denied, Unchanged].contains(outcome));
-        !is_changed || report.has_obstacle || args.strict && report.is_assumed
-    };
-    let mut outcomes = reports.iter().flat_map(|report| &report.outcomes);
-    let is_requested = outcomes.any(|outcome| outcome.is_requested());
-    let is_idle = args.strict && defaults.is_some() && !is_requested;
+    let outcomes = || reports.iter().flat_map(|report| &report.outcomes);
+    let is_refused = outcomes().any(|it| [Denied, Unchanged].contains(it));
+    let has_obstacle = reports.iter().any(|report| report.has_obstacle);
+    let is_assumed = reports.iter().any(|report| report.is_assumed);
+    let is_idle = defaults.is_some() && !outcomes().any(|it| it.is_requested());
+    let has_finding = is_refused || has_obstacle || args.strict && (is_assumed || is_idle);
     let mut messages = reports.iter().flat_map(|report| &report.messages);
     let is_complete = messages.all(|message| message.kind != MessageKind::Error);
-    let has_findings = is_idle || reports.iter().any(has_findings);
-    Ok(exit_status(has_findings, is_complete))
+    Ok(exit_status(has_finding, is_complete))
 }
 
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
@@ -158,41 +149,39 @@ fn review(stream: &[u8], review: impl Fn(&Document<'_>) -> DocumentReview) -> In
     let mut report = InjectReport::default();
     for document in manifest::documents(stream) {
         let review = review(&document);
-        report.messages.extend(messages(&review));
-        report.is_assumed |= review.workloads.iter().any(WorkloadResult::is_assumed);
-        let mut workloads = review.workloads.iter();
-        report.has_obstacle |= workloads.any(|workload| workload.obstacle().is_some());
-        let outcomes = review.workloads.iter().map(|workload| workload.outcome);
-        report.outcomes.extend(outcomes);
-        match review.injected_text {
-            Some(text) => report.bytes.extend(text.into_bytes()),
-            None => report.bytes.extend(document.bytes),
+        for workload in &review.workloads {
+            let messages = messages(workload, review.error.is_some());
+            report.messages.extend(messages);
+            report.outcomes.push(workload.outcome);
+            report.is_assumed |= workload.is_assumed();
+            report.has_obstacle |= workload.obstacle().is_some();
         }
+        report.messages.extend(review.error);
+        let text = review.injected_text.as_ref();
+        let bytes = text.map_or(document.bytes, String::as_bytes);
+        report.bytes.extend(bytes);
     }
     report.messages.sort_by_key(|message| message.line);
     report
 }
 
-/// The messages about a document and its workloads.
-fn messages(review: &DocumentReview) -> Vec<Message> {
+/// The messages about a workload, whose document may have an error.
+fn messages(workload: &WorkloadResult, has_error: bool) -> Vec<Message> {
+    let object = &workload.object;
+    let kind = match workload.outcome {
+        InjectionOutcome::Denied => MessageKind::Denied,
+        _ => MessageKind::Skipped,
+    };
     let mut messages = Vec::new();
-    for workload in &review.workloads {
-        let object = &workload.object;
-        let kind = match workload.outcome {
-            InjectionOutcome::Denied => MessageKind::Denied,
-            _ => MessageKind::Skipped,
-        };
-        if workload.outcome == InjectionOutcome::Unchanged && review.error.is_none() {
-            let reason = "another pod of its document is denied";
-            messages.push(Message::for_object(object, workload.line, kind, reason));
-        }
-        let reasons = workload.reasons.iter();
-        messages.extend(reasons.map(|one| Message::from_diagnostic(object, kind, one)));
-        let warnings = workload.warnings.iter();
-        let kind = MessageKind::Warning;
-        messages.extend(warnings.map(|one| Message::from_diagnostic(object, kind, one)));
+    if workload.outcome == InjectionOutcome::Unchanged && !has_error {
+        let reason = "another pod of its document is denied";
+        messages.push(Message::for_object(object, workload.line, kind, reason));
     }
-    messages.extend(review.error.clone());
+    let reasons = workload.reasons.iter();
+    messages.extend(reasons.map(|one| Message::from_diagnostic(object, kind, one)));
+    let warnings = workload.warnings.iter();
+    let kind = MessageKind::Warning;
+    messages.extend(warnings.map(|one| Message::from_diagnostic(object, kind, one)));
     messages
 }
 
@@ -245,11 +234,10 @@ fn summary(reports: &[InjectReport]) -> String {
 }
 
 fn removal_summary(reports: &[InjectReport]) -> String {
-    let outcomes = reports.iter().flat_map(|report| &report.outcomes);
-    let pods = outcomes.clone().count();
-    let removed = outcomes
-        .filter(|it| **it == InjectionOutcome::Injected)
-        .count();
+    let outcomes = || reports.iter().flat_map(|report| &report.outcomes);
+    let pods = outcomes().count();
+    let is_removed = |it: &&InjectionOutcome| **it == InjectionOutcome::Injected;
+    let removed = outcomes().filter(is_removed).count();
     let (pods, kept) = (plural(pods, "pod"), pods - removed);
     format!("{pods} with a drainer: {removed} removed, {kept} kept")
 }

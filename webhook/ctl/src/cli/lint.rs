@@ -13,7 +13,7 @@ use kubernetes::{ClusterReader, Object, ObjectSelector};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::{ClusterArgs, ColorArgs, FilesArgs};
+use super::args::{ClusterArgs, ColorArgs, FilesArgs, take_errors};
 use super::terminal::{exit_status, print, report};
 use crate::lint::{LintFinding, LintReport, LintSeverity, to_sarif};
 use crate::offline::ManifestContext;
@@ -81,14 +81,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let read = read_cluster(args.cluster_args, args.namespace, &mut linted);
         has_left_out = block_on(read)?;
     } else {
-        let inputs = args.files.read();
-        let readable = inputs.iter().flatten().map(|input| &input.bytes[..]);
-        linted.context = ManifestContext::read(readable);
+        let inputs = take_errors(args.files.read(), &mut read_errors);
+        linted.context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
         for input in inputs {
-            match input {
-                Ok(input) => linted.add(&input.name, &input.bytes, true),
-                Err(error) => read_errors.push(error),
-            }
+            linted.add(&input.name, &input.bytes, true);
         }
     }
     let findings = &linted.findings;
@@ -105,24 +101,22 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
     let (found, warned) = (count(LintSeverity::Error), count(LintSeverity::Warning));
-    let undrained = match linted.undrained {
-        0 => String::new(),
-        count => format!("; SIGTERM cuts the requests of {count} without a hook"),
-    };
-    let sleeping = match linted.sleeping {
-        0 => String::new(),
-        count => {
-            let hooks = plural(count, "hook");
-            format!("; {hooks} of other servers only sleep: see docs/any-server.md")
-        }
-    };
-    report(format_args!(
-        "{}, {} in {} of {}{undrained}{sleeping}",
+    let mut summary = format!(
+        "{}, {} in {} of {}",
         plural(found, "error"),
         plural(warned, "warning"),
         plural(linted.hooks, "hook"),
         plural(linted.envoys, "Envoy"),
-    ));
+    );
+    if linted.undrained > 0 {
+        let count = linted.undrained;
+        summary += &format!("; SIGTERM cuts the requests of {count} without a hook");
+    }
+    if linted.sleeping > 0 {
+        let hooks = plural(linted.sleeping, "hook");
+        summary += &format!("; {hooks} of other servers only sleep: see docs/any-server.md");
+    }
+    report(summary);
     let is_complete = !has_left_out && read_errors.is_empty() && !linted.is_incomplete();
     let has_finding = found > 0 || args.strict && warned > 0;
     Ok(exit_status(has_finding, is_complete))
@@ -197,9 +191,8 @@ fn to_text(findings: &[LintFinding], styled: bool) -> PrintableText {
         if !finding.annotations.is_empty() {
             let annotations = finding.annotations.iter();
             let annotations: Vec<_> = annotations.map(|it| format!("{PREFIX}{it}")).collect();
-            let annotations = annotations.join(", ");
             out.push("    → with envoy-drainer: ");
-            out.push_styled(Style::new().bold(), annotations);
+            out.push_styled(Style::new().bold(), annotations.join(", "));
             out.end_line();
         }
     }

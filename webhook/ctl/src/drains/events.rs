@@ -28,16 +28,15 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
         return None;
     }
     let regarding = &event.involved_object;
-    let is_pod = |kind: &Option<String>| kind.as_deref() == Some("Pod");
-    let related = event.related.as_ref();
-    let pod = related
-        .filter(|related| is_pod(&related.kind))
-        .or_else(|| is_pod(&regarding.kind).then_some(regarding))?;
+    let mut objects = event.related.iter().chain([regarding]);
+    let pod = objects.find(|object| object.kind.as_deref() == Some("Pod"))?;
     let namespace = event.metadata.namespace.clone()?;
     let [kind, name] =
         [&regarding.kind, &regarding.name].map(|it| it.as_deref().unwrap_or_default());
     let workload = ObjectName::new(kind, Some(&namespace), name);
-    let summary = summary(event)?;
+    let json = event.annotations().get(SUMMARY_ANNOTATION);
+    let json = json.filter(|json| json.len() <= MAX_SUMMARY_LEN)?;
+    let summary: DrainSummary = serde_json::from_str(json).ok()?;
     Some(DrainRecord {
         time: time(event),
         namespace,
@@ -56,10 +55,9 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
 
 fn later_drains(event: &Event, first: &DrainRecord) -> Option<DrainRecord> {
     let series = event.series.as_ref()?;
-    let last_observed = series.last_observed_time.as_ref();
     let drains = series.count.filter(|count| *count > 1)? - 1;
     Some(DrainRecord {
-        time: last_observed.map(|time| Time(time.0)),
+        time: series.last_observed_time.as_ref().map(|time| Time(time.0)),
         pod: None,
         follows: first.pod.clone(),
         seconds: None,
@@ -75,15 +73,6 @@ fn time(event: &Event) -> Option<Time> {
     let time = event.event_time.as_ref().map(|time| Time(time.0));
     time.or_else(|| event.last_timestamp.clone())
         .or_else(|| event.metadata.creation_timestamp.clone())
-}
-
-/// The drain's summary; `None` if the Event has none that can be read.
-fn summary(event: &Event) -> Option<DrainSummary> {
-    let json = event.annotations().get(SUMMARY_ANNOTATION)?;
-    if json.len() > MAX_SUMMARY_LEN {
-        return None;
-    }
-    serde_json::from_str(json).ok()
 }
 
 #[cfg(test)]

@@ -38,9 +38,8 @@ impl DrainLog {
     /// Adds the drains of an Event. Returns the records that are to be shown: drains that were unknown, or more of them
     /// than before.
     pub fn add_event(&mut self, event: &Event) -> Vec<DrainRecord> {
-        events::drains_of(event)
-            .filter_map(|record| self.add(record))
-            .collect()
+        let drains = events::drains_of(event);
+        drains.filter_map(|record| self.add(record)).collect()
     }
 
     /// The drains, the newest last.
@@ -83,11 +82,9 @@ impl DrainLog {
 impl DrainRecord {
     /// Returns true for records of one pod, or of the drains after that pod's.
     fn is_same(&self, other: &Self) -> bool {
-        let is_other_uid =
-            || matches!((&self.uid, &other.uid), (Some(one), Some(two)) if one != two);
-        (&self.pod, &self.follows, &self.namespace)
-            == (&other.pod, &other.follows, &other.namespace)
-            && !is_other_uid()
+        let is_same_name = (&self.namespace, &self.pod) == (&other.namespace, &other.pod);
+        let is_other_uid = self.uid.is_some() && other.uid.is_some() && self.uid != other.uid;
+        is_same_name && self.follows == other.follows && !is_other_uid
     }
 
     /// What `new` adds to this record.

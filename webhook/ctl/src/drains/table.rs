@@ -44,16 +44,13 @@ pub struct DrainTable(Vec<(Column, usize)>);
 
 /// What a drain cut, or else what a server had open; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
-    match (&record.follows, record.drains) {
-        (None, _) => {
-            let open = record.summary.as_ref().map_or(0, silent_connections);
-            let open = (open > 0).then(|| format!("{} open", plural(open, "silent connection")));
-            cell(record.cut.map(|cut| cut.to_string()).or(open))
-        }
-        (Some(first), drains) => {
-            format!("{} after that of {first}", plural(drains, "more drain"))
-        }
+    if let Some(first) = &record.follows {
+        let drains = plural(record.drains, "more drain");
+        return format!("{drains} after that of {first}");
     }
+    let open = record.summary.as_ref().map_or(0, silent_connections);
+    let open = (open > 0).then(|| format!("{} open", plural(open, "silent connection")));
+    cell(record.cut.map(|cut| cut.to_string()).or(open))
 }
 
 // === impl DrainTable ===
@@ -73,8 +70,10 @@ impl DrainTable {
         Self(columns.map(width).collect())
     }
 
-    pub fn push_header(&self, out: &mut PrintableText) {
-        self.push_line(out, |(heading, ..)| heading.to_owned());
+    pub fn header(&self) -> PrintableText {
+        let mut out = PrintableText::default();
+        self.push_line(&mut out, |(heading, ..)| heading.to_owned());
+        out
     }
 
     pub fn push_row(&self, out: &mut PrintableText, record: &DrainRecord) {

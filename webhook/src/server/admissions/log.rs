@@ -17,10 +17,7 @@ use crate::rate_limit::{Rate, RateLimit};
 const MAX_FIELD_LENGTH: usize = 253;
 
 /// A burst of more lines than a cluster creates pods in a second, then 20 lines a second.
-const RATE: Rate = Rate {
-    burst: 200,
-    refill: Duration::from_millis(50),
-};
+const RATE: Rate = Rate::new(200, Duration::from_millis(50));
 
 /// Logs admissions, at a limited rate: thousands of forged requests are answered in a second, and a line for each would
 /// fill the node's disk.

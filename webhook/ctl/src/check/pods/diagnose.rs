@@ -70,11 +70,10 @@ impl PodDiagnoser<'_> {
         let Some(drainer) = drainer(pod) else {
             return self.cause(pod);
         };
+        let image = drainer.image.clone().unwrap_or_default();
         if let Some(reason) = drainer_waiting_reason(pod) {
-            return Some(Diagnosis::NotRunning {
-                image: drainer.image.clone().unwrap_or_default(),
-                reason: reason.to_owned(),
-            });
+            let reason = reason.to_owned();
+            return Some(Diagnosis::NotRunning { image, reason });
         }
         let running = RunningPod::new(pod);
         let mut notes = running.annotation_notes;
@@ -85,9 +84,8 @@ impl PodDiagnoser<'_> {
             notes.extend(warning.map(|warning| format!("{warning:#}")));
         }
         let own = notes.len();
-        let (image, new) = (drainer.image.as_deref(), &*self.defaults.image);
-        if !new.is_empty() && image != Some(new) {
-            let image = image.unwrap_or_default();
+        let new = &self.defaults.image;
+        if !new.is_empty() && image != *new {
             notes.push(format!(
                 "its image is {image}, which keeps working; new pods get {new}"
             ));
@@ -101,9 +99,8 @@ impl PodDiagnoser<'_> {
             notes.push(format!("new pods are denied: {reason}"));
             return Some(Diagnosis::Notes(notes));
         }
-        if let Some(Decision::Inject { plan, .. }) = &next {
-            let drainer = running.drainer.iter();
-            notes.extend(drainer.flat_map(|it| it.other_values(plan)));
+        if let (Some(Decision::Inject { plan, .. }), Some(drainer)) = (&next, &running.drainer) {
+            notes.extend(drainer.other_values(plan));
         }
         if notes.len() > own {
             return Some(Diagnosis::Outdated(notes));
@@ -185,13 +182,9 @@ impl PodDiagnoser<'_> {
 // === impl Diagnosis ===
 
 impl Diagnosis {
-    /// The result for pods of one owner, of which `first` is one.
-    pub(super) fn check_result(
-        &self,
-        owner: &ObjectName,
-        count: usize,
-        first: &str,
-    ) -> CheckResult {
+    /// The result for pods of one owner, by their names, of which there is at least one.
+    pub(super) fn check_result(&self, owner: &ObjectName, names: &[String]) -> CheckResult {
+        let (count, first) = (names.len(), &names[0]);
         let pods = match &*owner.kind {
             "Pod" => format!("{owner} has"),
             _ => format!("{} of {owner} {}", plural(count, "pod"), has_or_have(count)),
@@ -200,10 +193,6 @@ impl Diagnosis {
         let without_drainer = |cause: &str| {
             CheckResult::warning("without-drainer", format!("{pods} no drainer: {cause}"))
         };
-        let with_notes = |notes: &[String]| {
-            CheckResult::warning("drainer", format!("{pods} a drainer: {}", notes.join("; ")))
-        };
-        let recreated = |cause| with_recreation(without_drainer(cause), owner);
         let result = match self {
             Self::NotRunning { image, reason } => {
                 let message = format!("{pods} a drainer that is not running: {reason}");
@@ -219,55 +208,56 @@ impl Diagnosis {
                     ))
                 }
             }
-            // Other pods keep a drainer that works.
-            Self::Outdated(notes) if RESTARTABLE.contains(&&*owner.kind) => {
-                with_recreation(with_notes(notes), owner)
+            Self::Notes(notes) | Self::Outdated(notes) => {
+                CheckResult::warning("drainer", format!("{pods} a drainer: {}", notes.join("; ")))
             }
-            Self::Notes(notes) | Self::Outdated(notes) => with_notes(notes),
-            Self::NotOptedIn => {
-                let result = without_drainer("the namespace has not opted in")
-                    .with_remedy("label the namespace")
-                    .with_command(opt_in_command(namespace));
-                with_recreation(result, owner)
-            }
+            Self::NotOptedIn => without_drainer("the namespace has not opted in")
+                .with_remedy("label the namespace")
+                .with_command(opt_in_command(namespace)),
             Self::Skipped { reason, remedy } => {
                 without_drainer(reason).with_optional_remedy(*remedy)
             }
             Self::Recorded(skip) => {
-                let result = without_drainer(&skip.to_string()).with_remedy(skip.code.remedy());
-                with_recreation(result, owner)
+                without_drainer(&skip.to_string()).with_remedy(skip.code.remedy())
             }
-            Self::CreatedBeforeInstallation => recreated("created before the installation"),
-            Self::WebhookNotCalled => recreated(
+            Self::CreatedBeforeInstallation => without_drainer("created before the installation"),
+            Self::WebhookNotCalled => without_drainer(
                 "created while the webhook was unavailable, or before the namespace was labeled",
             ),
         };
-        result.with_subject(owner.clone())
+        let result = result.with_subject(owner.clone());
+        let needs_recreation = match self {
+            Self::NotRunning { .. } | Self::Skipped { .. } | Self::Notes(_) => false,
+            // Other pods keep a drainer that works.
+            Self::Outdated(_) => RESTARTABLE.contains(&&*owner.kind),
+            Self::NotOptedIn | Self::Recorded(_) => true,
+            Self::CreatedBeforeInstallation | Self::WebhookNotCalled => true,
+        };
+        if needs_recreation {
+            with_recreation(result, owner)
+        } else {
+            result
+        }
     }
 }
 
 /// Adds to a result how to create a workload's pods again, after the remedy that it has already.
 fn with_recreation(mut result: CheckResult, workload: &ObjectName) -> CheckResult {
-    let ObjectName {
-        kind,
-        namespace,
-        name,
-    } = workload;
-    let recreate = match &**kind {
+    let recreate = match &*workload.kind {
         kind if RESTARTABLE.contains(&kind) => {
             result.restart = result.remedy.is_none().then(|| workload.clone());
+            let namespace = workload.namespace.as_deref().unwrap_or_default();
+            let (kind, name) = (kind.to_lowercase(), &workload.name);
             return result.with_command(format!(
-                "kubectl rollout restart {} {name} --namespace {}",
-                kind.to_lowercase(),
-                namespace.as_deref().unwrap_or_default()
+                "kubectl rollout restart {kind} {name} --namespace {namespace}"
             ));
         }
         "Pod" => "delete the pod and create it again".to_owned(),
         "Job" => "delete the Job and create it again".to_owned(),
-        "ReplicaSet" | "ReplicationController" => {
+        kind @ ("ReplicaSet" | "ReplicationController") => {
             format!("delete the pods, which the {kind} then creates again")
         }
-        _ => format!("recreate the pods of this {kind}"),
+        kind => format!("recreate the pods of this {kind}"),
     };
     let remedy = match &result.remedy {
         Some(first) => format!("{first}, then {recreate}"),

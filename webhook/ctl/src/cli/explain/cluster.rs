@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use admission::keys::INJECTION;
 use admission::{Code, Defaults, Diagnostic, objects};
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DynamicObject;
 use kube::core::{Expression, GroupVersionKind, SelectorExt};
@@ -19,7 +19,7 @@ use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::{ALL, ENABLED, is_opt_in, opt_in, requirements};
 use crate::cli::installation::{ServeArgs, find_deployment, find_installation};
 use crate::cli::object_arg::{GATEWAY, ObjectArg};
-use crate::offline::ManifestContext;
+use crate::offline::{Input, ManifestContext};
 use crate::pod_status::drainer;
 
 /// The labels with which controllers of the Gateway API, and Envoy Gateway, name the Gateway of a workload.
@@ -43,11 +43,9 @@ const MAX_CONFIG_MAPS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct ClusterObject {
-    /// Such as `deployment/edge`.
-    pub(super) name: String,
+    /// The object without its status, named as in `deployment/edge`.
+    pub(super) input: Input,
     pub(super) namespace: String,
-    /// The object without its status.
-    pub(super) value: Value,
     /// The object, if it is a pod, which may run already, unlike those of a template.
     pub(super) pod: Option<Pod>,
     /// The ConfigMaps that its pods mount.
@@ -117,13 +115,13 @@ impl ObjectArg {
         if let Some(object) = value.as_object_mut() {
             object.shift_remove("status");
         }
-        let context = read_config_maps(reader, namespace, &value).await;
+        let name = format!("{}/{name}", kind.kind.to_lowercase());
+        let bytes = value.to_string().into_bytes();
         Ok(ClusterObject {
-            name: format!("{}/{name}", kind.kind.to_lowercase()),
+            input: Input { name, bytes },
             namespace: namespace.to_owned(),
-            value,
             pod,
-            context,
+            context: read_config_maps(reader, namespace, &value).await,
         })
     }
 }
@@ -136,9 +134,7 @@ async fn read_config_maps(
 ) -> ManifestContext {
     let mut found = ManifestContext::default();
     let kind = GroupVersionKind::gvk("", "v1", "ConfigMap");
-    let templates = objects(object)
-        .into_iter()
-        .filter_map(|object| object.template);
+    let templates = objects(object).into_iter().filter_map(|it| it.template);
     let volumes = templates.filter_map(|template| template.pod["spec"]["volumes"].as_array());
     let names = volumes.flatten();
     let names = names.filter_map(|volume| volume["configMap"]["name"].as_str());
@@ -175,15 +171,14 @@ pub(super) struct ClusterAdmission {
 }
 
 /// The installation's defaults; an error says why they are unknown.
-async fn defaults(reader: &ClusterReader, installation: &Installation) -> Result<Defaults, String> {
+async fn defaults(reader: &ClusterReader, installation: &Installation) -> anyhow::Result<Defaults> {
     let namespace = &installation.namespace;
-    let deployment = find_deployment(reader, installation).await;
-    let deployment = deployment.map_err(|error| error.to_string())?;
+    let deployment = find_deployment(reader, installation).await?;
     let args = deployment.and_then(|deployment| ServeArgs::of_deployment(&deployment, namespace));
-    let args = args.ok_or_else(|| {
+    let args = args.with_context(|| {
         format!("no Deployment in the namespace `{namespace}` runs `envoy-drainer serve`")
     })?;
-    Ok(args.map_err(|error| error.to_string())?.defaults)
+    Ok(args?.defaults)
 }
 
 /// Why API servers do not call the webhook for pods of the namespace with these labels, by requirements of them.
@@ -198,8 +193,7 @@ fn exclusion(
             None => format!("it has no label {INJECTION}"),
             Some(value) => format!("its label {INJECTION} is `{value}`, not `{ENABLED}`"),
         };
-        let command = opt_in_command(name);
-        format!("has not opted in: {has}; run `{command}`")
+        format!("has not opted in: {has}; run `{}`", opt_in_command(name))
     } else {
         let required = format!("since the webhook configuration requires `{unmet}`");
         format!("is excluded, {required}: use another namespace")
@@ -228,7 +222,7 @@ impl ClusterAdmission {
                 if !is_any_flag_set {
                     match defaults(reader, &installation).await {
                         Ok(defaults) => admission.defaults = defaults,
-                        Err(reason) => admission.warn_of_defaults(&reason),
+                        Err(reason) => admission.warn_of_defaults(&reason.to_string()),
                     }
                 }
                 selection = requirements(installation.pods_entry.namespace_selector.as_ref());

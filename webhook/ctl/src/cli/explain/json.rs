@@ -144,7 +144,6 @@ fn admin(admin: &AdminCandidates) -> Value {
 
 /// The timeline of a pod's termination.
 fn events(events: Vec<TimelineEvent>) -> Value {
-    let events = events.into_iter();
     let event = |TimelineEvent { at, name, text }| json!({"seconds": at.as_secs_f64(), "event": name, "text": text});
-    events.map(event).collect()
+    events.into_iter().map(event).collect()
 }

@@ -52,9 +52,8 @@ pub(super) fn render(
     }
     let mut outcomes = pods.iter().map(|(_, pod)| pod.outcome);
     if !pods.is_empty() && outcomes.all(|outcome| outcome == InjectionOutcome::NotRequested) {
-        let annotation = format!("{INJECT}: \"true\"");
         let hint = format!(
-            "To see what a drainer would change, annotate the pod template with {annotation}."
+            "To see what a drainer would change, annotate the pod template with {INJECT}: \"true\"."
         );
         out.push_wrapped(0, &hint);
     }
@@ -65,10 +64,9 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
     let (object, line) = (&pod.object, pod.line);
     let (mark, color, text) = headline(pod);
     push_title(out, mark, color, object);
-    let place = if line > 0 {
-        format!("{file}:{line}")
-    } else {
-        file.to_owned()
+    let place = match line {
+        0 => file.to_owned(),
+        line => format!("{file}:{line}"),
     };
     let (text, column) = (format!(" {text}"), 2 + width(&object.to_string()));
     if column + width(&text) + 2 + width(&place) <= *WIDTH {
@@ -81,14 +79,9 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
     out.end_line();
     render_reasons(out, line, &pod.reasons, color);
     if let Some(plan) = &pod.plan {
-        out.end_line();
-        for (label, text) in plan_rows(plan, pod) {
-            out.push_row(Style::new().bold(), label, &text);
-        }
-        out.end_line();
-        render_settings(out, &plan.settings.rows());
-        out.end_line();
-        render_timeline(out, &planned(plan, Prospect::of(pod)));
+        let (rows, settings) = (plan_rows(plan, pod), plan.settings.rows());
+        let timeline = planned(plan, Prospect::of(pod));
+        render_drainer(out, rows, &listed_settings(&settings), &timeline);
     }
     render_reasons(out, line, &pod.warnings, AnsiColor::Yellow);
 }
@@ -99,8 +92,7 @@ fn headline(pod: &WorkloadResult) -> (&'static str, AnsiColor, &'static str) {
     use InjectionOutcome::{
         AlreadyInjected, Denied, Injected, NotRequested, OptedOut, Skipped, Unchanged,
     };
-    let verdict = pod.verdict();
-    match (pod.outcome, verdict) {
+    match (pod.outcome, pod.verdict()) {
         (Injected, Verdict::Fine) => ("✔", Green, "gets a drainer"),
         (Injected, Verdict::Unknown) => {
             ("?", Yellow, "gets a drainer, though it may have no Envoy")
@@ -206,11 +198,9 @@ fn plan_rows(plan: &DrainPlan, pod: &WorkloadResult) -> Vec<(&'static str, Strin
         .then(|| format!("before `{name}` in {list}"));
     let position = before.unwrap_or_else(|| format!("at the end of {list}"));
     let form = format!("{sidecar} {position}, listening on port {port}");
-    let (label, drained) = if plan.is_of_server() {
-        ("server", "the server")
-    } else {
-        ("envoy", "Envoy")
-    };
+    let is_server = plan.is_of_server();
+    let label = if is_server { "server" } else { "envoy" };
+    let drained = if is_server { "the server" } else { "Envoy" };
     let grace = if from == to {
         format!("{from}s, which is enough")
     } else if plan.extra_hooks.is_empty() {
@@ -234,9 +224,8 @@ fn plan_rows(plan: &DrainPlan, pod: &WorkloadResult) -> Vec<(&'static str, Strin
         let args = plan.added_args.join(" ");
         rows.push(("args", format!("{args} is added to the args of `{name}`")));
     }
-    rows.extend(hooks_row(
-        plan.extra_hooks.iter().map(|hook| &*hook.container),
-    ));
+    let hooks = plan.extra_hooks.iter().map(|hook| &*hook.container);
+    rows.extend(hooks_row(hooks));
     if plan.replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
@@ -254,7 +243,7 @@ fn plan_rows(plan: &DrainPlan, pod: &WorkloadResult) -> Vec<(&'static str, Strin
     }
     if plan.readiness_failure.is_none() {
         let text = format!(
-            "`{name}` has no readiness probe: new pods get requests before Envoy listens; docs/examples/deployment.yaml has one"
+            "`{name}` has no readiness probe: new pods get requests before it listens; docs/examples/deployment.yaml has one"
         );
         rows.push(("readiness", text));
     }
@@ -319,11 +308,7 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
         ("grace", format!("{grace}s")),
     ];
     let hooks = hooks_row(recorded.extra_hooks.iter().map(String::as_str));
-    out.end_line();
-    for (label, text) in envoy.into_iter().chain(rows).chain(hooks) {
-        out.push_row(Style::new().bold(), label, &text);
-    }
-    out.end_line();
+    let rows = envoy.into_iter().chain(rows).chain(hooks);
     let is_listed = |setting: &&RunningSetting| {
         let is_row = ["admin-address", "port"].contains(&setting.name);
         let is_always_listed = ALWAYS_LISTED_SETTINGS.contains(&setting.name);
@@ -338,12 +323,12 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
         let is_set = setting.annotation.is_some();
         (setting.name, &*setting.value, source.to_owned(), is_set)
     });
-    push_settings(out, &listed.collect::<Vec<_>>());
-    out.end_line();
-    render_timeline(out, &timeline(config, grace, &[], None, Prospect::Drain));
+    let timeline = timeline(config, grace, &[], None, Prospect::Drain);
+    render_drainer(out, rows, &listed.collect::<Vec<_>>(), &timeline);
 }
 
-fn render_settings(out: &mut PrintableText, settings: &[SettingRow]) {
+/// The settings of a plan that are listed.
+fn listed_settings(settings: &[SettingRow]) -> Vec<ListedSetting<'_>> {
     use SettingSource::{Annotation, NextFree, ShutdownManager};
     let is_set = |row: &SettingRow| matches!(row.source, Annotation | NextFree | ShutdownManager);
     let is_listed = |row: &&SettingRow| ALWAYS_LISTED_SETTINGS.contains(&row.name) || is_set(row);
@@ -355,7 +340,28 @@ fn render_settings(out: &mut PrintableText, settings: &[SettingRow]) {
         };
         (row.name, &*row.value, source, is_set(row))
     });
-    push_settings(out, &listed.collect::<Vec<_>>());
+    listed.collect()
+}
+
+/// Renders what is known of a drainer: labels and texts, the table of settings, and the timeline.
+fn render_drainer(
+    out: &mut PrintableText,
+    rows: impl IntoIterator<Item = (&'static str, String)>,
+    settings: &[ListedSetting<'_>],
+    timeline: &[TimelineEvent],
+) {
+    out.end_line();
+    for (label, text) in rows {
+        out.push_row(Style::new().bold(), label, &text);
+    }
+    out.end_line();
+    push_settings(out, settings);
+    out.end_line();
+    out.push_heading("when the pod is deleted");
+    for TimelineEvent { at, text, .. } in timeline {
+        out.push(format_args!("    {:>8}  ", format(*at).to_string()));
+        out.push_wrapped(14, text);
+    }
 }
 
 /// Prints the table of settings.
@@ -380,13 +386,5 @@ fn push_settings(out: &mut PrintableText, settings: &[ListedSetting<'_>]) {
         out.push("  ");
         out.push_styled(style, source);
         out.end_line();
-    }
-}
-
-fn render_timeline(out: &mut PrintableText, timeline: &[TimelineEvent]) {
-    out.push_heading("when the pod is deleted");
-    for TimelineEvent { at, text, .. } in timeline {
-        out.push(format_args!("    {:>8}  ", format(*at).to_string()));
-        out.push_wrapped(14, text);
     }
 }

@@ -80,11 +80,8 @@ pub(super) fn timeline(
         events.extend(drain(drainer, readiness_failure));
     }
     let grace = Duration::from_secs(grace.try_into().unwrap_or(0));
-    let drained = if drainer.is_of_server() {
-        "the server"
-    } else {
-        "Envoy"
-    };
+    let is_server = drainer.is_of_server();
+    let drained = if is_server { "the server" } else { "Envoy" };
     let text = format!("the grace period ends: SIGKILL if {drained} has not exited");
     events.push(event(grace, "kill", text));
     events
