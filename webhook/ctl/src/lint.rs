@@ -40,12 +40,13 @@ pub struct LintReport {
     pub undrained: usize,
 }
 
-/// Returns true if a value has a list of containers, at any depth.
+/// Returns true if a value has a list of containers, or one with a preStop hook, at any depth.
 fn has_containers(value: &Value) -> bool {
     match value {
         Value::Object(entries) => entries.iter().any(|(key, value)| {
             let is_list = key == "containers" && value[0]["name"].is_string();
-            is_list || has_containers(value)
+            let is_hook = key == "lifecycle" && value["preStop"].is_object();
+            is_list || is_hook || has_containers(value)
         }),
         Value::Array(items) => items.iter().any(has_containers),
         _ => false,

@@ -4,6 +4,7 @@ mod configuration;
 mod context;
 mod workload;
 
+pub(crate) use configuration::has_no_admin;
 pub use context::ManifestContext;
 pub use workload::{InjectionOutcome, LocatedDiagnostic, Verdict, WorkloadResult};
 

@@ -79,7 +79,7 @@ pub enum LintCode {
     #[strum(message = "sleep for longer; /healthcheck/fail asks all clients to leave at once")]
     ShortWait,
     /// The hook has words that no shell reads as they are meant.
-    #[strum(message = "write the script as one word behind `bash -c`, with `>` outside of quotes")]
+    #[strum(message = "write the script as one word behind `bash -c`; quote URLs, but not `>`")]
     UnreadWords,
     /// The hook calls another server than Envoy's admin interface.
     #[strum(message = "call Envoy's admin interface, at 127.0.0.1 and its port")]

@@ -9,6 +9,7 @@ use drainer::AdminAddress;
 
 use super::finding::LintCode;
 use super::script::{Command, Script};
+use crate::offline::has_no_admin;
 use crate::text::list_names;
 
 /// A hook, with its container and pod.
@@ -38,6 +39,9 @@ const PROGRAMS: [&str; 17] = [
 /// <https://github.com/envoyproxy/envoy/blob/main/distribution/docker/Dockerfile-envoy>
 const NOT_IN_UBUNTU: usize = 9;
 
+/// Parameters of `/drain_listeners`.
+const PARAMETERS: [&str; 3] = ["graceful", "skip_exit", "inboundonly"];
+
 /// How a hook calls its own pod.
 const LOCAL_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "0.0.0.0"];
 
@@ -56,7 +60,7 @@ impl HookView<'_> {
     fn sleep(&self) -> u64 {
         match self.hook {
             Hook::Sleep { seconds } => *seconds,
-            _ => self.script.sleep() as u64,
+            _ => self.script.sleep_before(|_| false) as u64,
         }
     }
 
@@ -89,6 +93,12 @@ impl HookView<'_> {
         }
     }
 
+    /// Whether no hook and no drainer can call Envoy, as far as is known.
+    fn lacks_admin(&self) -> bool {
+        let mut known = self.configuration.into_iter();
+        known.any(|configuration| has_no_admin(self.container, configuration))
+    }
+
     /// Envoy's drain time, in seconds; `None` if it is a variable.
     fn drain_time(&self) -> Option<u64> {
         let time = self.container.flag("--drain-time-s");
@@ -102,12 +112,15 @@ impl HookView<'_> {
         match code {
             LintCode::WrongMethod => self.wrong_method(),
             LintCode::NoShell => self.no_shell(),
-            LintCode::SleepExceedsGrace => (sleep > 0 && sleep >= grace.try_into().unwrap_or(0)).then(|| format!(
-                "the hook sleeps for {sleep} s, and the grace period is {grace} s: Envoy is killed during the sleep"
-            )),
+            LintCode::SleepExceedsGrace => (sleep > 0 && sleep >= grace.try_into().unwrap_or(0)).then(|| {
+                let time = if sleep == u64::MAX { "ever".to_owned() } else { format!("{sleep} s") };
+                format!("the hook sleeps for {time}, and the grace period is {grace} s: Envoy is killed during the sleep")
+            }),
             LintCode::ImmediateDrain => {
                 let stops = |url: &str| url.contains("/drain_listeners") && !url.contains("graceful");
-                let url = self.url(|url| stops(url) || sleep == 0 && url.contains("/quitquitquit"))?;
+                let quits = |url: &str| url.contains("/quitquitquit");
+                let is_early = self.script.sleep_before(|it| it.admin_url().is_some_and(quits)) == 0.0;
+                let url = self.url(|url| stops(url) || is_early && quits(url))?;
                 Some(format!("`{url}` is to close the listeners immediately: clients with an old endpoint are then refused"))
             }
             LintCode::ListenersClose => {
@@ -131,7 +144,9 @@ impl HookView<'_> {
             )),
             LintCode::EndlessLoop => {
                 let counts = has("downstream_cx_active") || has("downstream_rq_active") || has("server.total_connections");
-                let is_chosen = has("listener.") && !has("listener.admin") || has("http.") && !has("http.admin");
+                // Of a pattern, one without the admin interface's.
+                let is_chosen = has("listener.") && !has("listener.admin") && !has("listener.*")
+                    || has("http.") && !has("http.admin") && !has("http.*");
                 let without_admin = is_chosen || has("grep -v");
                 (self.script.has_loop() && counts && !without_admin).then(|| "the loop also counts connections to the admin \
                     interface, one of which is its own: the count never becomes zero".to_owned())
@@ -143,7 +158,7 @@ impl HookView<'_> {
             }
             LintCode::ShortWait => self.short_wait(),
             LintCode::UnreadWords => self.unread_words(),
-            LintCode::OtherServer => self.other_server(),
+            LintCode::OtherServer => self.calls().find_map(|(_, url)| self.miss(url)),
         }
     }
 
@@ -164,8 +179,9 @@ impl HookView<'_> {
         let lacks = |program: &&str| self.lacks().contains(program);
         let shell_fails = shell.is_some_and(|shell| lacks(&shell));
         // One of its ways to call Envoy works, or the script looks for one.
-        let mut calls = self.calls().map(|(call, _)| call.program().filter(lacks));
-        let is_careful = self.script.text.contains("command -v") || calls.any(|it| it.is_none());
+        let works = |call: &Command| !call.is_piped() && call.program().filter(lacks).is_none();
+        let is_working = self.calls().any(|(call, _)| works(call));
+        let is_careful = is_working || self.script.text.contains("command -v");
         let programs = commands.iter().filter_map(Command::program);
         let programs = programs.filter(|_| shell_fails || !is_careful);
         let missing = shell.into_iter().chain(programs).filter(lacks);
@@ -198,6 +214,11 @@ impl HookView<'_> {
 
     fn unread_words(&self) -> Option<String> {
         let (text, commands) = (&self.script.text, self.script.commands.iter());
+        let mut programs = self.script.commands.iter().filter_map(Command::program);
+        if let Some(word) = programs.find(|program| PARAMETERS.contains(program)) {
+            let message = format!("a URL without quotes ends at `&`: `{word}` is a command");
+            return Some(message);
+        }
         let mut words = commands.flat_map(|it| &it.words).enumerate();
         let starts = |word: &str, with: &[&str]| with.iter().any(|it| word.starts_with(it));
         match (self.script.shell.as_deref(), &self.script.argument) {
@@ -226,14 +247,31 @@ impl HookView<'_> {
         }
     }
 
-    fn other_server(&self) -> Option<String> {
-        let url = self.url(|_| true)?.rsplit("://").next()?;
+    /// How a call misses Envoy's admin interface.
+    fn miss(&self, url: &str) -> Option<String> {
+        if self.lacks_admin() {
+            let message = "Envoy's configuration has no admin interface: Envoy does not drain";
+            return Some(message.to_owned());
+        }
+        // Istio's agent takes it, too.
+        let url = url
+            .rsplit("://")
+            .next()
+            .filter(|url| !url.contains("/quitquitquit"))?;
         // `/dev/tcp/HOST/PORT`
         let by_bash = self.script.text.split("/dev/tcp/").nth(1);
         let by_bash = by_bash.map(|address| address.replacen('/', ":", 1));
-        let (host, port) = by_bash.as_deref().unwrap_or(url).split_once(':')?;
+        let authority = by_bash.as_deref().unwrap_or(url);
         // Not a part of a substitution.
         let is_host = |it: char| it.is_ascii_alphanumeric() || it == '.';
+        // A call of a Unix socket has no port either.
+        let is_tcp = !self.script.text.contains("--unix-socket");
+        let host = LOCAL_HOSTS
+            .into_iter()
+            .find(|host| is_tcp && authority.split('/').next() == Some(host));
+        let (host, port) = authority
+            .split_once(':')
+            .or(host.map(|host| (host, "80")))?;
         let is_literal = host.starts_with(is_host) && !host.contains(['$', ')', '/']);
         if is_literal && !LOCAL_HOSTS.contains(&host) {
             return Some(format!(
@@ -255,6 +293,9 @@ impl HookView<'_> {
     pub(super) fn replacement(&self, code: LintCode) -> Vec<String> {
         use LintCode::{EndlessLoop, HostNetworkHook, ImmediateDrain, ListenersClose, LongGrace};
         let sleep = self.sleep().min(MAX_DELAY);
+        if self.lacks_admin() {
+            return Vec::new();
+        }
         let setting = match (code, self.calls().next().is_none(), sleep) {
             (HostNetworkHook | LongGrace, ..) => return Vec::new(),
             (ImmediateDrain | ListenersClose | EndlessLoop, ..) => None,
@@ -503,7 +544,7 @@ mod tests {
                 bash("echo 'POST /healthcheck/fail' '>/dev/tcp/127.0.0.1/9901'; sleep 15"),
                 own.clone(),
                 json!({}),
-                "LNT012",
+                "LNT006 LNT012",
             ),
             (
                 exec("echo 'POST /healthcheck/fail' >/dev/tcp/127.0.0.1/9901; sleep 15"),
@@ -629,6 +670,93 @@ mod tests {
                 own.clone(),
                 json!({}),
                 "",
+            ),
+            (
+                exec("curl -X POST localhost:9901/healthcheck/fail; sleep infinity"),
+                json!({}),
+                json!({}),
+                "LNT003",
+            ),
+            (
+                exec("curl -X POST localhost:9901/quitquitquit; sleep 20"),
+                json!({}),
+                json!({}),
+                "LNT004",
+            ),
+            (
+                exec("curl -X POST localhost:9901/drain_listeners?graceful&skip_exit; sleep 20"),
+                json!({}),
+                json!({}),
+                "LNT012",
+            ),
+            (
+                bash(
+                    "printf 'POST /healthcheck/fail HTTP/1.1\r\nHost: a\r\n\r\n' | nc localhost 9901; sleep 20",
+                ),
+                own.clone(),
+                json!({}),
+                "LNT002",
+            ),
+            (
+                exec("echo 'calls /healthcheck/fail' >>/proc/1/fd/1; sleep 20"),
+                json!({}),
+                json!({}),
+                "LNT006",
+            ),
+            (
+                exec("sleep 20 # not: curl -X POST localhost:9901/healthcheck/fail; don't"),
+                json!({}),
+                json!({}),
+                "LNT006",
+            ),
+            (
+                exec(
+                    "curl -X POST localhost:9901/healthcheck/fail; sleep 15; curl -X POST localhost:15020/quitquitquit",
+                ),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec("curl -X POST http://localhost/healthcheck/fail; sleep 15"),
+                json!({}),
+                json!({}),
+                "LNT013",
+            ),
+            (
+                exec(
+                    "curl --unix-socket /a.sock -X POST http://localhost/healthcheck/fail; sleep 15",
+                ),
+                json!({}),
+                json!({}),
+                "",
+            ),
+            (
+                exec(
+                    "curl -X POST 127.0.0.1:9901/healthcheck/fail; curl -X POST 127.0.0.1:15000/healthcheck/fail; sleep 15",
+                ),
+                json!({}),
+                json!({}),
+                "LNT013",
+            ),
+            (
+                words(json!([
+                    "env",
+                    "bash",
+                    "-c",
+                    "curl localhost:9901/healthcheck/fail; sleep 20"
+                ])),
+                json!({}),
+                json!({}),
+                "LNT001",
+            ),
+            (
+                exec(
+                    "while [ $(curl -s 'localhost:9901/stats?filter=listener.*cx_active' | grep -c downstream_cx_active) ]; do sleep 1; done",
+                ),
+                json!({}),
+                json!({}),
+                "LNT009",
             ),
         ];
         for (hook, container, spec, want) in table {

@@ -1,10 +1,12 @@
 //! The commands of a preStop hook, as far as their words tell what they do: this is no shell.
 
+use std::mem;
+
 use admission::{DRAIN_PATHS, Hook};
 use serde_json::Value;
 
 /// Shells that run hooks.
-const SHELLS: [&str; 4] = ["sh", "bash", "ash", "dash"];
+const SHELLS: [&str; 6] = ["sh", "bash", "ash", "dash", "ksh", "zsh"];
 
 /// Words of the shell, and programs that run another one, before the program of a command.
 const SHELL_WORDS: &str = " do done then else fi if while until ! { } exec nohup timeout ";
@@ -38,8 +40,8 @@ pub(super) struct Script {
 #[derive(Debug, Default)]
 pub(super) struct Command {
     pub(super) words: Vec<String>,
-    /// Whether the script goes on before it ends.
-    in_background: bool,
+    /// The separator behind it.
+    end: Option<char>,
 }
 
 // === impl Script ===
@@ -51,8 +53,10 @@ impl Script {
         let Hook::Exec { command: words } = hook else {
             return script;
         };
-        let shell = words.first().map(|word| base_name(word));
-        let shell = shell.filter(|shell| SHELLS.contains(shell));
+        // Also behind `env`, `busybox` or `timeout 5`.
+        let programs = words.iter().take_while(|word| !word.starts_with('-'));
+        let mut programs = programs.map(|word| base_name(word));
+        let shell = programs.find(|program| SHELLS.contains(program));
         let is_flag = |word: &String| word.starts_with('-') && word.ends_with('c');
         if let Some((shell, flag)) = shell.zip(words.iter().position(is_flag)) {
             let mut words = words[flag + 1..].iter().filter(|word| *word != "--");
@@ -69,9 +73,10 @@ impl Script {
         script
     }
 
-    /// How long it sleeps in all, as far as that is known, in seconds.
-    pub(super) fn sleep(&self) -> f64 {
-        self.commands.iter().filter_map(Command::wait).sum()
+    /// How long it sleeps before a command for which this is true, or in all, as far as that is known, in seconds.
+    pub(super) fn sleep_before(&self, is_end: impl Fn(&Command) -> bool) -> f64 {
+        let commands = self.commands.iter().take_while(|it| !is_end(it));
+        commands.filter_map(Command::wait).sum()
     }
 
     /// Whether it repeats commands.
@@ -103,18 +108,21 @@ fn expand(script: &str, env: &Value) -> String {
 
 /// Splits a script into its commands.
 fn split(script: &str) -> Vec<Command> {
-    let lines = script.lines();
-    let lines = lines.filter(|line| !line.trim_start().starts_with('#'));
-    let lines = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
-    let mut quote = None;
-    let unquoted = lines.chars().filter_map(|char| match quote {
-        None if matches!(char, '\'' | '"') => quote.replace(char),
-        Some(open) if open == char => quote.take().and(None),
-        Some(_) if char.is_ascii() && !char.is_ascii_alphanumeric() => {
-            char::from_u32(QUOTED + u32::from(char))
-        }
-        _ => Some(char),
-    });
+    let script = script.replace("\\\n", "");
+    // A comment is like a quote of which nothing is left but the end of its line.
+    let (mut quote, mut last) = (None, '\n');
+    let unquoted = script
+        .chars()
+        .filter_map(|char| match (quote, mem::replace(&mut last, char)) {
+            (None, last) if char == '#' && last.is_whitespace() => quote.replace('\n'),
+            (Some('\n'), _) => (char == '\n').then(|| quote.take()).flatten(),
+            (None, _) if matches!(char, '\'' | '"') => quote.replace(char),
+            (Some(open), _) if open == char => quote.take().and(None),
+            (Some(_), _) if char.is_ascii() && !char.is_ascii_alphanumeric() => {
+                char::from_u32(QUOTED + u32::from(char))
+            }
+            _ => Some(char),
+        });
     let text: String = unquoted.collect();
     let text = text.replace("&&", ";").replace("||", ";");
     let text = text.replace(">&", ">").replace("&>", ">");
@@ -129,11 +137,9 @@ fn split(script: &str) -> Vec<Command> {
     let word = |word: &str| word.chars().map(original).collect();
     let commands = text.split_inclusive(SEPARATORS).map(|command| {
         let words = command.trim_end_matches(SEPARATORS).split_whitespace();
-        let (words, in_background) = (words.map(word).collect(), command.ends_with('&'));
-        Command {
-            words,
-            in_background,
-        }
+        let words = words.map(word).collect();
+        let end = command.chars().last().filter(|it| SEPARATORS.contains(it));
+        Command { words, end }
     });
     commands.filter(|it| !it.words.is_empty()).collect()
 }
@@ -158,20 +164,32 @@ impl Command {
 
     /// The URL of the admin interface that it calls, or what it has of that, if that takes POST alone.
     pub(super) fn admin_url(&self) -> Option<&str> {
-        self.program()?;
-        let mut words = self.words.iter().flat_map(|word| word.split_whitespace());
+        let is_text = ["echo", "printf"].contains(&self.program()?);
+        let is_sent = self.is_piped() || self.words.iter().any(|it| is_connection(it));
+        let words = self.words.iter().filter(|_| is_sent || !is_text);
+        let mut words = words.flat_map(|word| word.split_whitespace());
         words.find(|word| DRAIN_PATHS.iter().any(|path| word.contains(path)))
+    }
+
+    /// Whether the script goes on before it ends.
+    pub(super) fn is_in_background(&self) -> bool {
+        self.end == Some('&')
+    }
+
+    /// Whether the next command reads what it writes.
+    pub(super) fn is_piped(&self) -> bool {
+        self.end == Some('|')
     }
 
     /// How long the script waits for it, in seconds; `None` if that is not known.
     pub(super) fn wait(&self) -> Option<f64> {
         match self.program() {
-            Some("sleep") if !self.in_background => {
+            Some("sleep") if !self.is_in_background() => {
                 let at = self.words.iter().position(|it| base_name(it) == "sleep")?;
                 parse_sleep(self.words.get(at + 1)?)
             }
             Some("curl" | "wget") if self.admin_url().is_none() => None,
-            Some(it) if !INSTANT.contains(&format!(" {it} ")) && !self.in_background => None,
+            Some(it) if !INSTANT.contains(&format!(" {it} ")) && !self.is_in_background() => None,
             _ => Some(0.0),
         }
     }
@@ -204,20 +222,27 @@ impl Command {
     }
 }
 
+/// Returns true for a redirection to a connection, or to a file descriptor beyond the usual three.
+fn is_connection(word: &str) -> bool {
+    let target = word.strip_prefix(REDIRECTION).unwrap_or_default();
+    target.starts_with("/dev/tcp/") || target.starts_with(['$', '3', '4', '5', '6', '7', '8', '9'])
+}
+
 fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The duration of `sleep`: `15`, `15s` or `1.5m`, in seconds; `None` for a variable.
+/// The duration of `sleep`: `15`, `15s`, `1.5m` or `infinity`, in seconds; `None` for a variable.
 fn parse_sleep(text: &str) -> Option<f64> {
     let factor = match text.chars().last()? {
         'm' => 60.0,
         'h' => 3600.0,
+        'd' => 86400.0,
         _ => 1.0,
     };
-    let number = text.trim_end_matches(['s', 'm', 'h']).parse::<f64>();
+    let number = text.trim_end_matches(['s', 'm', 'h', 'd']).parse::<f64>();
     let seconds = number.ok().map(|number| number * factor);
-    seconds.filter(|seconds| (0.0..1e9).contains(seconds))
+    seconds.filter(|seconds| *seconds >= 0.0)
 }
 
 #[cfg(test)]
@@ -245,9 +270,10 @@ mod tests {
             ("while true; do sleep 2; done", 2.0),
         ];
         for (text, seconds) in table {
-            assert_eq!(script(text).sleep(), seconds, "{text}");
+            assert_eq!(script(text).sleep_before(|_| false), seconds, "{text}");
         }
-        assert_eq!(script_in(&["sleep", "30"], &Value::Null).sleep(), 30.0);
+        let script = script_in(&["sleep", "30"], &Value::Null);
+        assert_eq!(script.sleep_before(|_| false), 30.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use admission::{Bootstrap, Container};
+use admission::{Bootstrap, Container, EnvoyConfiguration};
 use drainer::{AdminAddress, InvalidValue};
 use manifest::{Document, Manifest};
 use serde_json::Value;
@@ -30,6 +30,10 @@ pub(super) fn file_of<'c>(
     config_maps: &[&'c ConfigMaps],
 ) -> Option<(&'c str, &'c str)> {
     let path = envoy.flag("-c").or_else(|| envoy.flag("--config-path"));
+    // Of a shell, that is its script.
+    let mut words = path.into_iter().flat_map(str::split_whitespace);
+    let in_script = words.find(|it| ["-c", "--config-path"].contains(it));
+    let path = in_script.and_then(|_| words.next()).or(path);
     let is_default = envoy.command_line().next().is_none();
     let path = Path::new(path.or(is_default.then_some(DEFAULT_FILE))?);
     let covering = mounts.as_array()?.iter().filter_map(|mount| {
@@ -55,6 +59,20 @@ pub(super) fn file_of<'c>(
     })
 }
 
+/// Returns true if the whole configuration of a container's Envoy is known, and has no admin interface.
+pub(crate) fn has_no_admin(envoy: &Container<'_>, configuration: &EnvoyConfiguration) -> bool {
+    let has_file = ["-c", "--config-path"]
+        .iter()
+        .any(|flag| envoy.flag(flag).is_some());
+    // The entry point of another image may name a file.
+    let is_whole = !has_file && envoy.image().contains("envoyproxy/envoy");
+    let in_file = configuration
+        .file
+        .as_ref()
+        .map(|(_, file)| file.admin.is_some());
+    configuration.arguments.admin.is_none() && !in_file.unwrap_or(!is_whole)
+}
+
 /// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of
 /// any size together.
 /// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
@@ -75,7 +93,11 @@ pub(super) fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
     let admin = field(message, "admin").and_then(|admin| field(admin, "address"));
     let listeners = field(message, "static_resources").and_then(|it| field(it, "listeners"));
     let listeners = listeners.and_then(Value::as_array).into_iter().flatten();
-    let sockets = listeners.filter_map(|it| field(field(it, "address")?, "socket_address"));
+    let addresses = listeners.flat_map(|it| {
+        let others = field(it, "additional_addresses").and_then(Value::as_array);
+        others.into_iter().flatten().chain([it])
+    });
+    let sockets = addresses.filter_map(|it| field(field(it, "address")?, "socket_address"));
     let tcp = sockets.filter(|it| field(it, "protocol").is_none_or(|protocol| protocol != "UDP"));
     Ok(Bootstrap {
         admin: admin.map(admin_address),
@@ -207,6 +229,43 @@ mod tests {
             assert_eq!(admin, Some(Ok("unix:@a".parse().unwrap())), "{pod}");
             assert_eq!(found.len(), 1, "{pod}");
         }
+    }
+
+    #[test]
+    fn configuration_of_an_envoy_behind_a_shell_is_read() {
+        let mounts = json!([{"name": "c", "mountPath": "/etc/envoy"}]);
+        let volumes = json!([{"name": "c", "configMap": {"name": "boot"}}]);
+        let files = BTreeMap::from([("envoy.yaml".to_owned(), "admin: {}".to_owned())]);
+        let config_maps = BTreeMap::from([("boot".to_owned(), files)]);
+        for (words, is_known) in [
+            (json!(["envoy", "-c", "/etc/envoy/envoy.yaml"]), true),
+            (
+                json!(["sh", "-c", "exec envoy -c /etc/envoy/envoy.yaml -l info"]),
+                true,
+            ),
+            (
+                json!(["sh", "-c", "exec envoy --config-path /etc/envoy/envoy.yaml"]),
+                true,
+            ),
+            (json!(["sh", "-c", "exec envoy -c /tmp/envoy.yaml"]), false),
+            (json!(["sh", "-c", "/start.sh"]), false),
+        ] {
+            let container = json!({"name": "envoy", "command": words}).to_string();
+            let container = serde_json::from_str(&container).unwrap();
+            let file = file_of(&container, &mounts, &volumes, &[&config_maps]);
+            assert_eq!(file.is_some(), is_known, "{words}");
+        }
+    }
+
+    #[test]
+    fn ports_of_listeners_are_those_of_each_tcp_address() {
+        let address = |port: u16, protocol: &str| json!({"address": {"socket_address": {"address": "::", "port_value": port, "protocol": protocol}}});
+        let mut listener = address(8080, "TCP");
+        listener["additional_addresses"] = json!([address(8081, "TCP"), address(8082, "UDP")]);
+        let yaml = json!({"static_resources": {"listeners": [listener, address(8083, "TCP")]}});
+        let mut ports = read_bootstrap(&yaml.to_string()).unwrap().ports;
+        ports.sort_unstable();
+        assert_eq!(ports, [8080, 8081, 8083]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::configuration::{ConfigMaps, file_of, read_bootstrap};
-use crate::load_balancers::in_front;
+use crate::load_balancers::{DEFAULT_NAMESPACE, in_front};
 use crate::object_name::ObjectName;
 
 /// What is known about the pods of manifests apart from these.
@@ -74,8 +74,7 @@ impl ManifestContext {
         pod: &PodView<'_>,
         json: &Value,
     ) -> EnvoyConfigurations {
-        // kubectl puts objects without a namespace into that of its context, `default` at first.
-        let namespaces = [namespace.unwrap_or("default"), ""].into_iter();
+        let namespaces = [namespace.unwrap_or(DEFAULT_NAMESPACE), ""].into_iter();
         let config_maps = namespaces.filter_map(|name| self.config_maps.get(name));
         let config_maps: Vec<_> = config_maps.collect();
         let spec = &json["spec"];
@@ -98,7 +97,7 @@ impl ManifestContext {
     /// Returns a warning about a load balancer in front of the pods of `object`, by a Service of the same namespace.
     pub(super) fn load_balancer(&self, object: &ObjectName, pod: &Value) -> Option<Diagnostic> {
         let labels = BTreeMap::deserialize(&pod["metadata"]["labels"]).ok()?;
-        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let namespace = object.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
         in_front(&self.services, namespace, &labels)
     }
 

@@ -4,9 +4,9 @@ use std::slice;
 
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{
-    AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, DrainPlan, Effect,
-    PodContext, PodTemplate, PodView, WorkloadObject, already_injected, decide, misplaced, remove,
-    token,
+    AdminAddressSource, AdminEndpoint, CONTAINER_NAME, Code, Decision, Defaults, Diagnostic,
+    DrainPlan, Effect, EnvoyConfiguration, PodContext, PodTemplate, PodView, WorkloadObject,
+    already_injected, decide, misplaced, remove, token,
 };
 use drainer::AdminAddress;
 use json_patch::jsonptr::Pointer;
@@ -15,6 +15,7 @@ use manifest::{Manifest, rebase};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::configuration::has_no_admin;
 use super::context::ManifestContext;
 use crate::object_name::ObjectName;
 
@@ -262,11 +263,13 @@ impl WorkloadResult {
         self.outcome.is_requested()
     }
 
-    /// Returns true if it requests a drainer and gets none, or if something was assumed.
+    /// Returns true if it requests a drainer and does not get it as it is injected, or if something was assumed.
     pub fn is_assumed(&self) -> bool {
         use InjectionOutcome::{Skipped, Unchanged};
         let mut warnings = self.warnings.iter();
         matches!(self.outcome, Skipped | Unchanged)
+            || self.outcome == InjectionOutcome::AlreadyInjected
+                && self.warning(Code::Repaired).is_some()
             || warnings.any(|warning| warning.diagnostic.code.effect() == Effect::Assumption)
     }
 
@@ -278,7 +281,7 @@ impl WorkloadResult {
             Code::NoAdmin => true,
             Code::SocketNotReachable => is_socket,
             // The drainer's search may find an address that is not readable, but not one that `for_webhook` warns of.
-            Code::AdminNotRead => warning.keys == [ADMIN_ADDRESS],
+            Code::AdminNotRead | Code::AdminContradiction => warning.keys == [ADMIN_ADDRESS],
             _ => false,
         })
     }
@@ -405,7 +408,14 @@ fn decide_pod(
                 configurations: Some(&configurations),
                 ..*context
             };
-            let decision = decide(&view, &informed, defaults);
+            let mut decision = decide(&view, &informed, defaults);
+            if let Decision::Inject { plan, warnings, .. } = &mut decision
+                && let Some(configuration) = configurations.get(&plan.envoy.name)
+                && let Some(obstacle) = admin_obstacle(&view, configuration, plan)
+                && warnings.iter().all(|it| it.code != obstacle.code)
+            {
+                warnings.push(obstacle);
+            }
             if known.is_for_webhook {
                 for_webhook(decision, decide(&view, context, defaults))
             } else {
@@ -418,6 +428,35 @@ fn decide_pod(
         },
     };
     (decision, rejected)
+}
+
+/// Returns why the drainer cannot call Envoy, by its configuration: the admin interface is missing, or not at the address
+/// that is annotated.
+fn admin_obstacle(
+    pod: &PodView<'_>,
+    configuration: &EnvoyConfiguration,
+    plan: &DrainPlan,
+) -> Option<Diagnostic> {
+    let Some(address) = configuration.admin_address() else {
+        let first = plan.admin.first()?;
+        let mut containers = pod.long_running_containers().map(|(_, it)| it);
+        let envoy = containers.find(|it| it.name() == plan.envoy.name)?;
+        let lacks = first.source != AdminAddressSource::Added && has_no_admin(envoy, configuration);
+        let detail = "Envoy's configuration has no admin interface: nothing can be drained";
+        return lacks.then(|| Code::NoAdmin.diagnostic(detail));
+    };
+    let is_same = |annotated: &AdminAddress| match (annotated, address) {
+        // The same port at another address may be the same socket.
+        (AdminAddress::Tcp(annotated), AdminAddress::Tcp(address)) => {
+            annotated.port() == address.port()
+        }
+        _ => annotated == address,
+    };
+    let other = plan.admin.annotated().filter(|it| !is_same(it))?;
+    let detail = format!(
+        "the drainer calls {other} alone, and the admin interface in Envoy's configuration is at {address}"
+    );
+    Some(Code::AdminContradiction.about(ADMIN_ADDRESS, detail))
 }
 
 /// The decision of a reader of Envoy's configuration, corrected by that of the webhook, which reads none: its drainer
@@ -600,10 +639,70 @@ mod tests {
     }
 
     #[test]
+    fn known_configuration_without_the_admin_interface_is_an_obstacle() {
+        let (none, at_9901) = (
+            "static_resources: {}",
+            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}",
+        );
+        let (official, other) = ("envoyproxy/envoy:v1.40.0", "registry.example.com/envoy:1");
+        let ports = ", ports: [{name: admin, containerPort: 9901}]";
+        for (configuration, image, annotation, container, want) in [
+            (none, official, "", "", Some(Code::NoAdmin)),
+            (none, official, "", ports, Some(Code::NoAdmin)),
+            // Its entry point may name a file.
+            (none, other, "", ports, None),
+            (
+                none,
+                official,
+                ", envoy-drainer.dev/add-admin: 'true'",
+                "",
+                None,
+            ),
+            (at_9901, official, "", "", None),
+            (
+                at_9901,
+                official,
+                ", envoy-drainer.dev/admin-address: '127.0.0.1:9901'",
+                "",
+                None,
+            ),
+            (
+                at_9901,
+                official,
+                ", envoy-drainer.dev/admin-address: '127.0.0.1:19000'",
+                "",
+                Some(Code::AdminContradiction),
+            ),
+            (
+                at_9901,
+                official,
+                ", envoy-drainer.dev/admin-address: 'unix:@a'",
+                "",
+                Some(Code::AdminContradiction),
+            ),
+        ] {
+            let text = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{envoy-drainer.dev/inject: 'true'{annotation}}}}}\n\
+                 spec: {{containers: [{{name: envoy, image: {image}, args: [--config-yaml, \"{configuration}\"]{container}}}]}}\n"
+            );
+            let defaults = Defaults::new("drainer", "envoy-drainer");
+            for is_for_webhook in [true, false] {
+                let mut context = ManifestContext::default();
+                context.is_for_webhook = is_for_webhook;
+                let document = &manifest::documents(text.as_bytes())[0];
+                let review = DocumentReview::new(document, &context, &defaults);
+                let pod = &review.workloads[0];
+                assert_eq!(pod.obstacle().map(|it| it.code), want, "{text} {review:?}");
+            }
+        }
+    }
+
+    #[test]
     fn port_of_a_listener_is_taken_by_the_webhook_alone() {
         let listener = |port| {
             format!(
-                "static_resources: {{listeners: [{{address: {{socket_address: {{address: '::', port_value: {port}}}}}}}]}}"
+                "{{admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 9901}}}}}}, \
+                 static_resources: {{listeners: [{{address: {{socket_address: {{address: '::', port_value: {port}}}}}}}]}}}}"
             )
         };
         let metrics = ", prometheus.io/port: '15902'";
