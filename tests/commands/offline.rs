@@ -9,7 +9,9 @@ use ctl::cli::inject;
 use ctl::offline::{InjectionOutcome as Outcome, Input, LocatedDiagnostic, MessageKind, Verdict};
 use serde_json::{Value, json};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
-use tests::manifest::{KINDS, explain, inject, inject_all, manifest_with_inject, read, texts};
+use tests::manifest::{
+    KINDS, assert_explained, explain, inject, inject_all, manifest_with_inject, read, texts,
+};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
 
@@ -19,15 +21,6 @@ fn input(name: &str) -> Input {
     Input {
         name: name.to_owned(),
         bytes: golden::read(&format!("offline/{name}")).into_bytes(),
-    }
-}
-
-/// Asserts that the explanation of a manifest has all of these parts.
-#[track_caller]
-fn assert_explained(manifest: String, parts: &[&str]) {
-    let text = explain(manifest).to_text(false).to_string();
-    for part in parts {
-        assert!(text.contains(part), "{part}: {text}");
     }
 }
 
@@ -469,6 +462,8 @@ fn exit_codes_match_the_result() {
         .replace("image: envoy", "image: nginx")
         .replace("name: envoy", "name: web");
     let skipped = fine.replace("kind: Pod", "kind: PodTemplate");
+    let injected = inject_all(&fine);
+    let edited = injected.replace("restartPolicy: Always", "restartPolicy: Never");
     let table: &[(&[&str], &[u8], i32)] = &[
         (&["inject"], fine.as_bytes(), 0),
         (&["inject", "-", path], b"", 0),
@@ -481,6 +476,9 @@ fn exit_codes_match_the_result() {
         (&["inject", "--strict"], guessed.as_bytes(), 1),
         (&["inject"], skipped.as_bytes(), 0),
         (&["inject", "--strict"], skipped.as_bytes(), 1),
+        (&["inject", "--strict"], injected.as_bytes(), 0),
+        (&["inject"], edited.as_bytes(), 0),
+        (&["inject", "--strict"], edited.as_bytes(), 1),
         (&["inject"], b"a: [\n", 3),
         (&["inject", "/no/such/file"], b"", 3),
         (&["inject", "--no-such-flag"], b"", 2),

@@ -41,6 +41,16 @@ pub fn explain(stream: impl Into<Vec<u8>>) -> ExplainReport {
     ExplainReport::new(&[Input { name, bytes }], &defaults())
 }
 
+/// Asserts that the explanation of a stream has all of these parts, and returns it.
+#[track_caller]
+pub fn assert_explained(stream: String, parts: &[&str]) -> String {
+    let text = explain(stream).to_text(false).to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    text
+}
+
 /// The texts of all messages.
 pub fn texts(report: &InjectReport) -> Vec<&str> {
     let texts = report.messages.iter().map(|message| &*message.text);

@@ -11,9 +11,6 @@ pub fn is_load_balancer(service: &Service) -> bool {
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
 }
 
-/// Where kubectl puts objects without a namespace, unless its context names another.
-pub(crate) const DEFAULT_NAMESPACE: &str = "default";
-
 /// Returns a warning about the first of them that selects pods of a namespace with these labels.
 pub fn in_front(
     services: &[Service],
@@ -24,12 +21,7 @@ pub fn in_front(
         let selector = service.spec.iter().flat_map(|spec| &spec.selector);
         let mut pairs = selector.flatten().peekable();
         is_load_balancer(service)
-            && service
-                .metadata
-                .namespace
-                .as_deref()
-                .unwrap_or(DEFAULT_NAMESPACE)
-                == namespace
+            && service.metadata.namespace.as_deref().unwrap_or_default() == namespace
             && pairs.peek().is_some()
             && pairs.all(|(key, value)| labels.get(key) == Some(value))
     };

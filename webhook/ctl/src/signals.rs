@@ -2,12 +2,15 @@
 
 use std::io;
 
-use futures_util::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The handlers of these signals.
 #[derive(Debug)]
-pub struct Signals([Signal; 3]);
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
 
 // === impl Signals ===
 
@@ -17,15 +20,19 @@ impl Signals {
     /// # Errors
     /// If the system rejects a handler.
     pub fn install() -> io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::hangup())?,
-        ]))
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     /// Waits for the next signal.
     pub async fn next(&mut self) {
-        select_all(self.0.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
     }
 }

@@ -105,10 +105,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         has_pods |= drainer(&pod).is_some();
         log.add_pod(&pod, now);
     };
-    let pods_version = reader.select(&selectors[0], add_pod).await;
+    let [pods, events] = &selectors;
+    let pods_version = reader.select(pods, add_pod).await;
     let add_event = |event| drop(log.add_event(&event));
-    let events_version = reader.select(&selectors[1], add_event).await;
-    let versions = [pods_version, events_version];
+    let versions = [pods_version, reader.select(events, add_event).await];
     let has_read_both = warn_of_errors(&reader, &versions)?;
     let is_text = args.output.output == OutputFormat::Text;
     let printer = DrainPrinter {

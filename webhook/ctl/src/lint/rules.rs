@@ -60,7 +60,7 @@ impl HookView<'_> {
     fn sleep(&self) -> u64 {
         match self.hook {
             Hook::Sleep { seconds } => *seconds,
-            _ => self.script.sleep_before(|_| false) as u64,
+            _ => self.script.sleep() as u64,
         }
     }
 
@@ -93,10 +93,14 @@ impl HookView<'_> {
         }
     }
 
+    /// The address of Envoy's admin interface in its configuration, as far as it is known.
+    fn admin_address(&self) -> Option<&AdminAddress> {
+        (self.configuration).and_then(EnvoyConfiguration::admin_address)
+    }
+
     /// Whether no hook and no drainer can call Envoy, as far as is known.
     fn lacks_admin(&self) -> bool {
-        let mut known = self.configuration.into_iter();
-        known.any(|configuration| has_no_admin(self.container, configuration))
+        (self.configuration).is_some_and(|known| has_no_admin(self.container, known))
     }
 
     /// Envoy's drain time, in seconds; `None` if it is a variable.
@@ -214,7 +218,7 @@ impl HookView<'_> {
 
     fn unread_words(&self) -> Option<String> {
         let (text, commands) = (&self.script.text, self.script.commands.iter());
-        let mut programs = self.script.commands.iter().filter_map(Command::program);
+        let mut programs = commands.clone().filter_map(Command::program);
         if let Some(word) = programs.find(|program| PARAMETERS.contains(program)) {
             let message = format!("a URL without quotes ends at `&`: `{word}` is a command");
             return Some(message);
@@ -254,10 +258,8 @@ impl HookView<'_> {
             return Some(message.to_owned());
         }
         // Istio's agent takes it, too.
-        let url = url
-            .rsplit("://")
-            .next()
-            .filter(|url| !url.contains("/quitquitquit"))?;
+        let url = url.rsplit("://").next();
+        let url = url.filter(|url| !url.contains("/quitquitquit"))?;
         // `/dev/tcp/HOST/PORT`
         let by_bash = self.script.text.split("/dev/tcp/").nth(1);
         let by_bash = by_bash.map(|address| address.replacen('/', ":", 1));
@@ -266,12 +268,10 @@ impl HookView<'_> {
         let is_host = |it: char| it.is_ascii_alphanumeric() || it == '.';
         // A call of a Unix socket has no port either.
         let is_tcp = !self.script.text.contains("--unix-socket");
-        let host = LOCAL_HOSTS
-            .into_iter()
-            .find(|host| is_tcp && authority.split('/').next() == Some(host));
-        let (host, port) = authority
-            .split_once(':')
-            .or(host.map(|host| (host, "80")))?;
+        let name = authority.split('/').next();
+        let local = name.filter(|it| is_tcp && LOCAL_HOSTS.contains(it));
+        let with_port = authority.split_once(':');
+        let (host, port) = with_port.or(local.map(|host| (host, "80")))?;
         let is_literal = host.starts_with(is_host) && !host.contains(['$', ')', '/']);
         if is_literal && !LOCAL_HOSTS.contains(&host) {
             return Some(format!(
@@ -280,11 +280,11 @@ impl HookView<'_> {
         }
         // Nothing of a variable.
         let port = port.split(|it: char| !it.is_ascii_digit()).next()?;
-        let known = self
-            .configuration
-            .and_then(EnvoyConfiguration::admin_address);
         let named = || Some(format!("127.0.0.1:{}", self.container.port_named("admin")?));
-        let admin = known.map(ToString::to_string).or_else(named)?;
+        let admin = self
+            .admin_address()
+            .map(ToString::to_string)
+            .or_else(named)?;
         let is_admin = port.is_empty() || admin.ends_with(&format!(":{port}"));
         (!is_admin).then(|| format!("the hook calls port {port}, and Envoy's admin interface is {admin}: Envoy does not drain"))
     }
@@ -305,14 +305,11 @@ impl HookView<'_> {
             _ => None,
         };
         let setting = setting.map(|setting| format!("{setting}: {sleep}s"));
-        let known = self
-            .configuration
-            .and_then(EnvoyConfiguration::admin_address);
         // The webhook reads no configuration, and the drainer does not search for these.
         let is_hidden = |it: &&AdminAddress| {
             matches!(it, AdminAddress::Path(_)) || self.pod.uses_host_network()
         };
-        let admin = known.filter(is_hidden);
+        let admin = self.admin_address().filter(is_hidden);
         let admin = admin.map(|address| format!("admin-address: {address}"));
         let replace = Some("existing-hook: replace".to_owned());
         [replace, setting, admin].into_iter().flatten().collect()

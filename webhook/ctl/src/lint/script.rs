@@ -73,7 +73,12 @@ impl Script {
         script
     }
 
-    /// How long it sleeps before a command for which this is true, or in all, as far as that is known, in seconds.
+    /// How long it sleeps in all, as far as that is known, in seconds.
+    pub(super) fn sleep(&self) -> f64 {
+        self.sleep_before(|_| false)
+    }
+
+    /// How long it sleeps before the first command for which this is true, or in all.
     pub(super) fn sleep_before(&self, is_end: impl Fn(&Command) -> bool) -> f64 {
         let commands = self.commands.iter().take_while(|it| !is_end(it));
         commands.filter_map(Command::wait).sum()
@@ -225,7 +230,8 @@ impl Command {
 /// Returns true for a redirection to a connection, or to a file descriptor beyond the usual three.
 fn is_connection(word: &str) -> bool {
     let target = word.strip_prefix(REDIRECTION).unwrap_or_default();
-    target.starts_with("/dev/tcp/") || target.starts_with(['$', '3', '4', '5', '6', '7', '8', '9'])
+    target.starts_with("/dev/tcp/")
+        || target.starts_with(|it| it == '$' || ('3'..='9').contains(&it))
 }
 
 fn base_name(word: &str) -> &str {
@@ -270,10 +276,9 @@ mod tests {
             ("while true; do sleep 2; done", 2.0),
         ];
         for (text, seconds) in table {
-            assert_eq!(script(text).sleep_before(|_| false), seconds, "{text}");
+            assert_eq!(script(text).sleep(), seconds, "{text}");
         }
-        let script = script_in(&["sleep", "30"], &Value::Null);
-        assert_eq!(script.sleep_before(|_| false), 30.0);
+        assert_eq!(script_in(&["sleep", "30"], &Value::Null).sleep(), 30.0);
     }
 
     #[test]

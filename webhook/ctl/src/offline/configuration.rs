@@ -29,7 +29,7 @@ pub(super) fn file_of<'c>(
     volumes: &Value,
     config_maps: &[&'c ConfigMaps],
 ) -> Option<(&'c str, &'c str)> {
-    let path = envoy.flag("-c").or_else(|| envoy.flag("--config-path"));
+    let path = file_flag(envoy);
     // Of a shell, that is its script.
     let mut words = path.into_iter().flat_map(str::split_whitespace);
     let in_script = words.find(|it| ["-c", "--config-path"].contains(it));
@@ -59,18 +59,19 @@ pub(super) fn file_of<'c>(
     })
 }
 
+/// Returns what names Envoy's file among its arguments.
+fn file_flag<'e>(envoy: &'e Container<'_>) -> Option<&'e str> {
+    envoy.flag("-c").or_else(|| envoy.flag("--config-path"))
+}
+
 /// Returns true if the whole configuration of a container's Envoy is known, and has no admin interface.
 pub(crate) fn has_no_admin(envoy: &Container<'_>, configuration: &EnvoyConfiguration) -> bool {
-    let has_file = ["-c", "--config-path"]
-        .iter()
-        .any(|flag| envoy.flag(flag).is_some());
-    // The entry point of another image may name a file.
-    let is_whole = !has_file && envoy.image().contains("envoyproxy/envoy");
-    let in_file = configuration
-        .file
-        .as_ref()
-        .map(|(_, file)| file.admin.is_some());
-    configuration.arguments.admin.is_none() && !in_file.unwrap_or(!is_whole)
+    let lacks_in_file = match &configuration.file {
+        Some((_, file)) => file.admin.is_none(),
+        // The entry point of another image may name a file.
+        None => file_flag(envoy).is_none() && envoy.image().contains("envoyproxy/envoy"),
+    };
+    lacks_in_file && configuration.arguments.admin.is_none()
 }
 
 /// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of

@@ -10,8 +10,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::configuration::{ConfigMaps, file_of, read_bootstrap};
-use crate::load_balancers::{DEFAULT_NAMESPACE, in_front};
+use crate::load_balancers::in_front;
 use crate::object_name::ObjectName;
+
+/// Where kubectl puts objects without a namespace, unless its context names another.
+const DEFAULT_NAMESPACE: &str = "default";
 
 /// What is known about the pods of manifests apart from these.
 #[derive(Debug, Clone, Default)]
@@ -51,8 +54,13 @@ impl ManifestContext {
 
     /// Adds an object, if it is a ConfigMap or a Service.
     pub fn add(&mut self, namespace: Option<&str>, object: &Value) {
-        if object["kind"] == "Service" && object["apiVersion"] == "v1" {
-            self.services.extend(Service::deserialize(object));
+        if object["kind"] == "Service"
+            && object["apiVersion"] == "v1"
+            && let Ok(mut service) = Service::deserialize(object)
+        {
+            let default = || DEFAULT_NAMESPACE.to_owned();
+            service.metadata.namespace.get_or_insert_with(default);
+            self.services.push(service);
         }
         let (Some("ConfigMap"), Some(data)) = (object["kind"].as_str(), object["data"].as_object())
         else {

@@ -570,6 +570,15 @@ mod tests {
         }
     }
 
+    /// Decides on a document, which may have the ConfigMaps of its pods.
+    fn review(text: &str, is_for_webhook: bool) -> DocumentReview {
+        let mut context = ManifestContext::read([text.as_bytes()]);
+        context.is_for_webhook = is_for_webhook;
+        let document = &manifest::documents(text.as_bytes())[0];
+        let defaults = Defaults::new("drainer", "envoy-drainer");
+        DocumentReview::new(document, &context, &defaults)
+    }
+
     #[test]
     fn webhook_finds_no_socket_in_a_volume_by_the_configuration() {
         let socket = "pipe: {path: /run/admin/a.sock}";
@@ -595,12 +604,8 @@ mod tests {
                  args: [--config-yaml, \"admin: {{address: {{{address}}}}}\"], \
                  volumeMounts: [{{name: admin, mountPath: /run/admin}}]}}]}}\n"
             );
-            let defaults = Defaults::new("drainer", "envoy-drainer");
             for is_for_webhook in [true, false] {
-                let mut context = ManifestContext::default();
-                context.is_for_webhook = is_for_webhook;
-                let document = &manifest::documents(text.as_bytes())[0];
-                let review = DocumentReview::new(document, &context, &defaults);
+                let review = review(&text, is_for_webhook);
                 let [pod] = &review.workloads[..] else {
                     panic!("{review:?}")
                 };
@@ -625,12 +630,8 @@ mod tests {
             volumes: [{name: admin, emptyDir: {}}, {name: c, configMap: {name: c}}], containers: [{name: envoy, \
             args: [-c, /c/e.yaml, --config-yaml, 'admin: $(ADMIN)'], volumeMounts: [\
             {name: admin, mountPath: /run/admin}, {name: c, mountPath: /c}]}]}}]}\n";
-        let defaults = Defaults::new("drainer", "envoy-drainer");
-        let mut context = ManifestContext::read([text.as_bytes()]);
         for is_for_webhook in [false, true] {
-            context.is_for_webhook = is_for_webhook;
-            let document = &manifest::documents(text.as_bytes())[0];
-            let review = DocumentReview::new(document, &context, &defaults);
+            let review = review(text, is_for_webhook);
             let pods = review.workloads.iter();
             let pod = pods.last().unwrap();
             assert!(pod.warning(Code::AdminNotRead).is_some(), "{review:?}");
@@ -640,43 +641,27 @@ mod tests {
 
     #[test]
     fn known_configuration_without_the_admin_interface_is_an_obstacle() {
-        let (none, at_9901) = (
-            "static_resources: {}",
-            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}",
-        );
+        let none = "static_resources: {}";
+        let at_9901 = "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}";
         let (official, other) = ("envoyproxy/envoy:v1.40.0", "registry.example.com/envoy:1");
         let ports = ", ports: [{name: admin, containerPort: 9901}]";
+        let add_admin = ", envoy-drainer.dev/add-admin: 'true'";
+        let same = ", envoy-drainer.dev/admin-address: '127.0.0.1:9901'";
+        let port = ", envoy-drainer.dev/admin-address: '127.0.0.1:19000'";
+        let socket = ", envoy-drainer.dev/admin-address: 'unix:@a'";
         for (configuration, image, annotation, container, want) in [
             (none, official, "", "", Some(Code::NoAdmin)),
             (none, official, "", ports, Some(Code::NoAdmin)),
             // Its entry point may name a file.
             (none, other, "", ports, None),
-            (
-                none,
-                official,
-                ", envoy-drainer.dev/add-admin: 'true'",
-                "",
-                None,
-            ),
+            (none, official, add_admin, "", None),
             (at_9901, official, "", "", None),
+            (at_9901, official, same, "", None),
+            (at_9901, official, port, "", Some(Code::AdminContradiction)),
             (
                 at_9901,
                 official,
-                ", envoy-drainer.dev/admin-address: '127.0.0.1:9901'",
-                "",
-                None,
-            ),
-            (
-                at_9901,
-                official,
-                ", envoy-drainer.dev/admin-address: '127.0.0.1:19000'",
-                "",
-                Some(Code::AdminContradiction),
-            ),
-            (
-                at_9901,
-                official,
-                ", envoy-drainer.dev/admin-address: 'unix:@a'",
+                socket,
                 "",
                 Some(Code::AdminContradiction),
             ),
@@ -685,12 +670,8 @@ mod tests {
                 "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{envoy-drainer.dev/inject: 'true'{annotation}}}}}\n\
                  spec: {{containers: [{{name: envoy, image: {image}, args: [--config-yaml, \"{configuration}\"]{container}}}]}}\n"
             );
-            let defaults = Defaults::new("drainer", "envoy-drainer");
             for is_for_webhook in [true, false] {
-                let mut context = ManifestContext::default();
-                context.is_for_webhook = is_for_webhook;
-                let document = &manifest::documents(text.as_bytes())[0];
-                let review = DocumentReview::new(document, &context, &defaults);
+                let review = review(&text, is_for_webhook);
                 let pod = &review.workloads[0];
                 assert_eq!(pod.obstacle().map(|it| it.code), want, "{text} {review:?}");
             }
@@ -718,12 +699,8 @@ mod tests {
                  spec: {{containers: [{{name: envoy, image: envoyproxy/envoy:v1.40.0, args: [--config-yaml, \"{}\"]}}]}}\n",
                 listener(port)
             );
-            let defaults = Defaults::new("drainer", "envoy-drainer");
             for (is_for_webhook, want) in [(true, webhook), (false, inject)] {
-                let mut context = ManifestContext::default();
-                context.is_for_webhook = is_for_webhook;
-                let document = &manifest::documents(text.as_bytes())[0];
-                let review = DocumentReview::new(document, &context, &defaults);
+                let review = review(&text, is_for_webhook);
                 let pod = &review.workloads[0];
                 let plan = pod.plan.as_ref().unwrap();
                 assert_eq!(plan.drainer.settings.port.get(), want, "{text}");
